@@ -1,0 +1,92 @@
+"""The error family of the project.
+
+Every error a user can meet is a `PgTrickleError`: one sentence on what happened and to which object, and a hint that
+says what to do next. Whether a failed delivery is tried again is decided by type (`TransientError`), never by text.
+"""
+
+from __future__ import annotations
+
+
+class PgTrickleError(Exception):
+    """Root of all errors that are shown to the user as one line.
+
+    Args:
+        message: What happened, to which object, by name. Never holds a secret.
+        hint: What to do next; empty when the message already says it.
+    """
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}".strip()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Keep errors picklable: they cross process borders between a Dagster step and its run."""
+        return (_rebuild, (type(self), self.message, self.hint, dict(self.__dict__)))
+
+
+def _rebuild(kind: type[PgTrickleError], message: str, hint: str, state: dict[str, object]) -> PgTrickleError:
+    error = kind.__new__(kind)
+    Exception.__init__(error, message)
+    error.__dict__.update(state)
+    return error
+
+
+class ConfigurationError(PgTrickleError):
+    """A setting, a project file or an option block is wrong; nothing has run."""
+
+
+class SourceLocationError(ConfigurationError):
+    """A `ConfigurationError` that points into a file of the project.
+
+    Args:
+        message: What is wrong, naming the nearest valid name where there is one.
+        path: File the user wrote, relative to the project where possible.
+        line: 1-based line in that file, or None when the whole file is meant.
+    """
+
+    def __init__(self, message: str, *, path: str, line: int | None = None, hint: str = "") -> None:
+        place = path if line is None else f"{path}:{line}"
+        super().__init__(f"{place}: {message}", hint=hint)
+        self.path = path
+        self.line = line
+
+
+class QueryError(PgTrickleError):
+    """A defining query cannot be planned: syntax, unknown name, unsupported type or construct.
+
+    Args:
+        message: What is wrong.
+        line: 1-based line inside the query text, or None.
+    """
+
+    def __init__(self, message: str, *, line: int | None = None, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.line = line
+
+
+class UnsupportedTypeError(QueryError):
+    """A column has a type that the lake or Spark cannot carry exactly."""
+
+
+class SourceError(PgTrickleError):
+    """A PostgreSQL source cannot be reached, read or prepared for capture."""
+
+
+class LakeError(PgTrickleError):
+    """The lake is in a state that we cannot read or write."""
+
+
+class TransientError(PgTrickleError):
+    """Trying again later can succeed: network, throttling, serialization, a lost race for a snapshot id."""
+
+
+class LakeConflictError(TransientError, LakeError):
+    """Another writer changed what a commit was planned on; plan again from the new head."""
+
+
+class CommitStateUnknownError(TransientError, LakeError):
+    """The connection was lost during COMMIT; the delivery id tells on the next attempt whether it landed."""
