@@ -1,0 +1,52 @@
+# `make demo` and `make test` do everything from a bare Python 3.11: virtual environment, packages, services.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+BIN = $(VENV)/bin
+ARGS ?=
+
+.PHONY: help setup demo test unit check format lock docs clean
+
+help:  ## Show the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+
+$(VENV)/.installed: requirements.txt pyproject.toml
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11" >&2; exit 2; }
+	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
+	@echo "Installing packages into $(VENV) ..." >&2
+	@$(BIN)/python -m pip install --quiet --requirement requirements.txt >&2
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable . >&2
+	@touch $@
+
+setup: $(VENV)/.installed  ## Make the virtual environment
+
+demo: setup  ## Run the main job on the flights of New York; ARGS="--json" or ARGS="--serve"
+	@$(BIN)/pgtrickle demo $(ARGS)
+
+test: setup  ## Run all tests
+	@$(BIN)/python -m pytest $(ARGS)
+
+unit: setup  ## Run the tests that need neither a JVM nor a database
+	@$(BIN)/python -m pytest tests/unit $(ARGS)
+
+check: setup  ## Lint, format, types, import rules, generated pages
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+	$(BIN)/python docs/generate.py --check
+
+format: setup  ## Format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: setup  ## Write the generated pages of docs/
+	$(BIN)/python docs/generate.py
+
+lock: setup  ## Write requirements.txt from pyproject.toml
+	$(BIN)/python -m pip install --quiet uv
+	@{ echo '# All versions that the project is tested with. Made by `make lock` from pyproject.toml.'; \
+	   $(BIN)/uv pip compile pyproject.toml --group dev --no-emit-index-url --no-annotate --no-header --quiet; } > requirements.new
+	@mv requirements.new requirements.txt
+
+clean:  ## Remove the virtual environment and caches
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
