@@ -90,3 +90,15 @@ class LakeConflictError(TransientError, LakeError):
 
 class CommitStateUnknownError(TransientError, LakeError):
     """The connection was lost during COMMIT; the delivery id tells on the next attempt whether it landed."""
+
+
+class ServiceError(PgTrickleError):
+    """An embedded service (PostgreSQL, Java, DuckDB extension, Spark) is missing, does not start or does not answer."""
+
+
+class ControlError(PgTrickleError):
+    """The control schema `pgtrickle` is missing, newer than this version, or was asked for something it does not allow."""
+
+
+class StaleFrontierError(TransientError, ControlError):
+    """Another run moved a frontier that a plan was built on; plan again from the stored one."""
