@@ -14,7 +14,7 @@ $(VENV)/.installed: requirements.txt pyproject.toml
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
 	@echo "Installing packages into $(VENV) ..." >&2
 	@$(BIN)/python -m pip install --quiet --requirement requirements.txt >&2
-	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable . >&2
+	@$(BIN)/python -m pip install --quiet --no-deps --editable . >&2
 	@touch $@
 
 setup: $(VENV)/.installed  ## Make the virtual environment

@@ -1,0 +1,168 @@
+"""What a refresh is asked for, what it found and what it did, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from pgtrickle_assets.query.types import TableName
+
+ALL_PARTITIONS = "*"
+"""Partition under which the frontier of every partition without a frontier of its own is kept."""
+
+
+class Strategy(Enum):
+    """What a refresh did (design, section 2)."""
+
+    NO_CHANGE = "no_change"
+    DIFFERENTIAL = "differential"
+    FULL = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class TableDelta:
+    """Rows that go into or out of one lake table.
+
+    Attributes:
+        table: The lake table.
+        rows: A Z-set over the table's columns and the weight column: Arrow when it is known to be small, else a
+            Spark frame that has not run yet.
+        replaces: True when `rows` is the whole new content (weights all positive) and the table's content is dropped.
+    """
+
+    table: TableName
+    rows: pa.Table | DataFrame
+    replaces: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InputWindow:
+    """The part of an input's history that one refresh moves over: (since, until]."""
+
+    relation: str
+    since: int | None
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRefresh:
+    """A computed refresh; nothing of it is in the lake yet.
+
+    Attributes:
+        stream_table: The stream table's name.
+        refresh_id: Row in the refresh history.
+        run_id: Identity of the Dagster run, or of the process for a direct call.
+        strategy: What was chosen.
+        reason_code: Code of the reason for the choice.
+        reason: The reason in words.
+        cut: Lake snapshot at which base tables were read.
+        windows: What each input moved over.
+        partitions: Partition keys asked for, or None for all.
+        expected_frontier: Frontier the plan was made from; the commit stops when it moved.
+        outputs: Deltas of the result and of the state tables.
+        delta_in: Rows in the inputs' deltas.
+        statements: SQL sent to Spark, by step.
+        seconds: Duration by phase.
+        jobs: Spark jobs started so far.
+        started_at: `time.monotonic()` at the start.
+    """
+
+    stream_table: TableName
+    refresh_id: int
+    run_id: str
+    strategy: Strategy
+    reason_code: str
+    reason: str
+    cut: int
+    windows: tuple[InputWindow, ...]
+    partitions: tuple[str, ...] | None
+    expected_frontier: Mapping[str, int]
+    outputs: tuple[TableDelta, ...]
+    delta_in: int
+    statements: tuple[tuple[str, str], ...]
+    seconds: Mapping[str, float]
+    jobs: int
+    started_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshResult:
+    """What a refresh did; `seconds` has the phases and `total`."""
+
+    stream_table: TableName
+    strategy: Strategy
+    reason_code: str
+    reason: str
+    delta_in: int
+    delta_out: int
+    rows_inserted: int
+    rows_deleted: int
+    bytes_written: int
+    files_written: int
+    snapshot: int | None
+    cut: int
+    frontier: Mapping[str, int]
+    row_count: int
+    touched_partitions: tuple[str, ...]
+    partition_rows: Mapping[str, int]
+    statements: tuple[tuple[str, str], ...]
+    seconds: Mapping[str, float]
+    jobs: int
+    refresh_id: int
+    delivery_status: str
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorReport:
+    """One capture batch: rows that went into and out of each mirror, and the cut that readers may use."""
+
+    cut: int
+    snapshot: int | None
+    changes: Mapping[TableName, tuple[int, int]]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """Result of comparing stored content with a recompute at the same snapshots.
+
+    `differences` has up to twenty rows: the values as text and the surplus (+) or missing (-) count in the stored table.
+    """
+
+    stream_table: TableName
+    check: str
+    passed: bool
+    stored_rows: int
+    expected_rows: int
+    surplus_rows: int
+    missing_rows: int
+    columns: tuple[str, ...]
+    differences: tuple[tuple[tuple[str | None, ...], int], ...]
+    snapshot: int
+    seconds: float
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTableStatus:
+    """A line of `pgtrickle status`."""
+
+    name: TableName
+    status: str
+    refresh_mode: str
+    effective_mode: str
+    reasons: tuple[tuple[str, str], ...]
+    cut: int | None
+    row_count: int | None
+    last_strategy: str | None
+    last_refresh_at: str | None
+    last_error: str | None
+    partitions: int = 1
+    notes: tuple[str, ...] = field(default_factory=tuple)
