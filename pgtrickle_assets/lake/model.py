@@ -51,6 +51,8 @@ class LakeTable:
     schema_version: int
     partition_id: int | None = None
     partition_fields: tuple[PartitionField, ...] = ()
+    unsupported: tuple[tuple[str, str], ...] = ()
+    """(name, DuckLake type) of columns that we can't carry; they are not in `columns`, and we don't append to such a table."""
 
     def column(self, name: str) -> LakeColumn | None:
         """The column called `name`, or None."""
@@ -72,8 +74,9 @@ class ColumnBounds:
 class FileDeletes:
     """The delete file that is active for a data file at a snapshot.
 
-    `max_snapshot` (partial_max) is set when rows carry their own snapshot id; then only rows with an id up to the read
-    snapshot count.
+    `max_snapshot` (partial_max) is set when rows carry their own snapshot id. `upto` is set when some of them are newer
+    than the read snapshot: then only rows whose `_ducklake_internal_snapshot_id` is at most `upto` count, and
+    `delete_count` may count too many (planning a delta corrects it).
     """
 
     id: int
@@ -82,6 +85,7 @@ class FileDeletes:
     delete_count: int
     begin_snapshot: int
     max_snapshot: int | None
+    upto: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,10 @@ class DataFile:
     `path` is complete. `names` maps column id -> name inside the file for columns whose name differs from the table's;
     a column id in `missing` is not in the file and reads as its initial default. `inline_deletes` are positions deleted
     through the catalog's inlined-delete table.
+
+    A partial file (`max_snapshot` set) holds rows of several snapshots. When some of them don't count for this reading,
+    `rows_after` (exclusive) and `rows_upto` (inclusive) bound the `_ducklake_internal_snapshot_id` of those that do;
+    None is no bound. `visible_rows` is then their exact number before deletes, where planning has counted it.
     """
 
     id: int
@@ -108,12 +116,16 @@ class DataFile:
     names: Mapping[int, str] = field(default_factory=lambda: {})
     missing: frozenset[int] = frozenset()
     bounds: Mapping[int, ColumnBounds] = field(default_factory=lambda: {})
+    rows_after: int | None = None
+    rows_upto: int | None = None
+    visible_rows: int | None = None
 
     @property
     def live_rows(self) -> int:
-        """Rows that a reader of this snapshot sees (partial files may hold more recent ones)."""
+        """Rows that a reader of this snapshot sees; an upper bound where a partial file's rows were not counted."""
         deleted = self.deletes.delete_count if self.deletes else 0
-        return self.record_count - deleted - len(self.inline_deletes)
+        rows = self.record_count if self.visible_rows is None else self.visible_rows
+        return max(rows - deleted - len(self.inline_deletes), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +167,8 @@ class DeltaPlan:
         until: Snapshot of the new state, inclusive.
         added: Files whose live rows at `until` come in at weight +1.
         removed: Files whose live rows at `since` go out at weight -1.
-        deleted: Files live at both ends that lost rows: (file as of `since`, file as of `until`); the rows deleted in
-            the new but not in the old version go out at -1.
+        deleted: Files live at both ends that lost rows: (file as of `since`, file as of `until`); the rows that are
+            visible in the old version (`rows_upto` and deletes applied) and deleted in the new one go out at -1.
         inlined_added: Inlined rows that appear.
         inlined_removed: Inlined rows that vanish.
     """
@@ -176,12 +188,16 @@ class DeltaPlan:
 
     @property
     def deleted_rows(self) -> int:
-        partial = sum(old.live_rows - new.live_rows for old, new in self.deleted)
+        partial = sum(_deleted_count(new) - _deleted_count(old) for old, new in self.deleted)
         return sum(file.live_rows for file in self.removed) + partial + len(self.inlined_removed.rows)
 
     @property
     def is_empty(self) -> bool:
         return not (self.added or self.removed or self.deleted or self.inlined_added.rows or self.inlined_removed.rows)
+
+
+def _deleted_count(file: DataFile) -> int:
+    return (file.deletes.delete_count if file.deletes else 0) + len(file.inline_deletes)
 
 
 @dataclass(frozen=True, slots=True)
