@@ -1,0 +1,262 @@
+"""Partitions of a stream table: option, keys, slices of rows and the lake's partition transforms.
+
+Pure functions: neither Dagster nor the lake is known here. Three views of one thing are kept in step: the partition key
+that Dagster shows, the slice of rows that belongs to it, and the DuckLake transform that keeps those rows in files of
+their own.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final, Literal
+from uuid import UUID
+
+from pgtrickle_assets.errors import ConfigurationError
+from pgtrickle_assets.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ALL_KEY: Final = "all"
+"""The one key of a stream table without `partition_by`."""
+
+NULL_KEY: Final = "__null__"
+"""Key of the rows whose partition column is NULL."""
+
+TimeUnit = Literal["hour", "day", "week", "month"]
+PartitionKind = Literal["hour", "day", "week", "month", "value"]
+
+_TIME_UNITS: Final = ("hour", "day", "week", "month")
+_KINDS: Final = (*_TIME_UNITS, "value")
+_FORMS: Final = "hour(c), day(c), week(c), month(c), value(c) or value(c, [a, b])"
+_CALL: Final = re.compile(r"^\s*([A-Za-z_]+)\s*\(\s*(\"(?:[^\"]|\"\")+\"|[^\s,()\"]+)\s*(?:,\s*\[(.*)\]\s*)?\)\s*$", re.DOTALL)
+_VALUE: Final = re.compile(r"\s*(?:'((?:[^']|'')*)'|\"([^\"]*)\"|([^,'\"]+?))\s*(?:,|$)")
+_KEY_FORMATS: Final[dict[str, str]] = {
+    "hour": "%Y-%m-%d-%H:%M",
+    "day": "%Y-%m-%d",
+    "week": "%Y-%m-%d",
+    "month": "%Y-%m-%d",
+}
+# DuckLake's transforms are parts of a date, not truncations, so a day is the triple. A week has no transform.
+_TRANSFORMS: Final[dict[str, tuple[str, ...]]] = {
+    "hour": ("year", "month", "day", "hour"),
+    "day": ("year", "month", "day"),
+    "week": ("year", "month"),
+    "month": ("year", "month"),
+    "value": ("identity",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionBy:
+    """A parsed `partition_by` option.
+
+    Attributes:
+        kind: A time unit or `value`.
+        column: Output column of the query.
+        values: Listed keys of `value(c, [...])`; None when keys are added as values appear.
+    """
+
+    kind: PartitionKind
+    column: str
+    values: tuple[str, ...] | None = None
+
+    @property
+    def is_time(self) -> bool:
+        """Whether keys are time windows."""
+        return self.kind in _TIME_UNITS
+
+    @property
+    def key_format(self) -> str:
+        """`strftime` format of the keys of a time-partitioned table."""
+        return _KEY_FORMATS[self.kind]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSlice:
+    """The rows of one partition, as a condition on the partition column.
+
+    Exactly one of the three holds: `is_null`; `lower <= column < upper` (UTC for columns with a zone); `column = value`,
+    where `value` is the key's text, to be read as the column's type.
+    """
+
+    column: str
+    is_null: bool = False
+    lower: datetime | None = None
+    upper: datetime | None = None
+    value: str | None = None
+
+
+def parse_partition_by(text: str) -> PartitionBy:
+    """Reads a `partition_by` option.
+
+    Raises:
+        ConfigurationError: When the form, the unit or a listed value is not allowed.
+    """
+    match = _CALL.match(text)
+    if match is None:
+        raise ConfigurationError(f"partition_by {text!r} is not of a known form.", hint=f"Use {_FORMS}.")
+    kind, column, listed = match.group(1).lower(), match.group(2), match.group(3)
+    if kind not in _KINDS:
+        raise ConfigurationError(f"partition_by {text!r} uses {kind!r}.", hint=did_you_mean(kind, _KINDS))
+    column = column[1:-1].replace('""', '"') if column.startswith('"') else column.lower()
+    if listed is None:
+        return PartitionBy(kind, column)
+    if kind != "value":
+        raise ConfigurationError(f"partition_by {text!r} lists values for {kind}().", hint="Only value() takes a list.")
+    return PartitionBy("value", column, _parse_values(listed, text))
+
+
+def _parse_values(listed: str, text: str) -> tuple[str, ...]:
+    values: list[str] = []
+    rest = listed
+    while rest.strip():
+        match = _VALUE.match(rest)
+        if match is None:
+            raise ConfigurationError(f"partition_by {text!r} has a list that cannot be read.", hint="Write value(c, [a, b]).")
+        quoted, double_quoted, plain = match.groups()
+        value = quoted.replace("''", "'") if quoted is not None else double_quoted if double_quoted is not None else plain
+        check_key(value)
+        if value in values:
+            raise ConfigurationError(f"partition_by {text!r} lists {value!r} twice.")
+        values.append(value)
+        rest = rest[match.end() :]
+    if not values:
+        raise ConfigurationError(f"partition_by {text!r} lists no value.", hint="Leave the list out to add keys as they appear.")
+    return tuple(values)
+
+
+def check_key(key: str) -> None:
+    """Checks that Dagster can carry a key (commas and line breaks break its backfills).
+
+    Raises:
+        ConfigurationError: Naming the key.
+    """
+    if not key or key == NULL_KEY or "," in key or any(ord(c) < 32 for c in key) or key.startswith("."):
+        raise ConfigurationError(
+            f"{key!r} cannot be a partition key.",
+            hint="Keys have no comma, line break or leading dot; NULL has a partition of its own.",
+        )
+
+
+def slice_of(by: PartitionBy, key: str) -> PartitionSlice:
+    """The rows that belong to a key.
+
+    Raises:
+        ConfigurationError: When a time key is not in the unit's format.
+    """
+    if key == NULL_KEY:
+        return PartitionSlice(by.column, is_null=True)
+    if not by.is_time:
+        return PartitionSlice(by.column, value=key)
+    start = window_start(by, parse_time_key(by, key))
+    return PartitionSlice(by.column, lower=start, upper=next_window(by, start))
+
+
+def parse_time_key(by: PartitionBy, key: str) -> datetime:
+    """The start that a time key names.
+
+    Raises:
+        ConfigurationError: When the key is not in the unit's format.
+    """
+    try:
+        return datetime.strptime(key, by.key_format)  # noqa: DTZ007 - partition windows are wall-clock times in UTC
+    except ValueError as error:
+        raise ConfigurationError(
+            f"{key!r} is not a {by.kind} partition.", hint=f"Keys look like {datetime(2024, 7, 1).strftime(by.key_format)}."  # noqa: DTZ001
+        ) from error
+
+
+def window_start(by: PartitionBy, moment: datetime) -> datetime:
+    """Start of the window that holds `moment`; weeks begin on Monday, as `date_trunc('week', ...)` says."""
+    day = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+    match by.kind:
+        case "hour":
+            return moment.replace(minute=0, second=0, microsecond=0)
+        case "week":
+            return day - timedelta(days=day.weekday())
+        case "month":
+            return day.replace(day=1)
+        case _:
+            return day
+
+
+def next_window(by: PartitionBy, start: datetime) -> datetime:
+    """Start of the window after the one that starts at `start`."""
+    match by.kind:
+        case "hour":
+            return start + timedelta(hours=1)
+        case "week":
+            return start + timedelta(days=7)
+        case "month":
+            return (start.replace(day=1) + timedelta(days=32)).replace(day=1)
+        case _:
+            return start + timedelta(days=1)
+
+
+def key_of(by: PartitionBy | None, value: object) -> str:
+    """The key of a row whose partition column holds `value` (a Python object as Arrow gives it)."""
+    if by is None:
+        return ALL_KEY
+    if value is None:
+        return NULL_KEY
+    if not by.is_time:
+        return _value_text(value)
+    if isinstance(value, datetime):
+        moment = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
+    elif isinstance(value, date):
+        moment = datetime(value.year, value.month, value.day)  # noqa: DTZ001 - a date has no zone
+    else:
+        raise ConfigurationError(f"partition column {by.column!r} holds {type(value).__name__}, which is not a time.")
+    return window_start(by, moment).strftime(by.key_format)
+
+
+def _value_text(value: object) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case datetime():
+            return value.isoformat(sep=" ")
+        case date() | UUID() | int() | str():
+            return str(value)
+        case Decimal():
+            return format(value, "f")
+        case _:
+            raise ConfigurationError(f"a value of type {type(value).__name__} cannot be a partition key.")
+
+
+def count_by_key(by: PartitionBy | None, column: pa.ChunkedArray | None, rows: int) -> dict[str, int]:
+    """Rows per partition key of an Arrow column.
+
+    Args:
+        by: The partitioning, or None.
+        column: The partition column's values; not needed without partitioning.
+        rows: Number of rows, for the unpartitioned case.
+    """
+    if by is None or column is None:
+        return {ALL_KEY: rows} if rows else {}
+    counts: dict[str, int] = {}
+    for entry in column.value_counts():
+        key = key_of(by, entry["values"].as_py())
+        counts[key] = counts.get(key, 0) + entry["counts"].as_py()
+    return counts
+
+
+def lake_partition_fields(by: PartitionBy | None) -> tuple[tuple[str, str], ...]:
+    """(column, transform) pairs for the DuckLake table (`lake.model.TableDefinition.partition_by`).
+
+    A file then never holds rows of two keys, except for weeks: their files are split by month and found by statistics.
+    """
+    if by is None:
+        return ()
+    return tuple((by.column, transform) for transform in _TRANSFORMS[by.kind])
+
+
+def same_partitioning(left: PartitionBy | None, right: PartitionBy | None) -> bool:
+    """Whether the keys of two tables mean the same rows of time or value, so that they map one to one."""
+    if left is None or right is None:
+        return left is right
+    return (left.kind, left.values) == (right.kind, right.values)
