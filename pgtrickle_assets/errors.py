@@ -88,6 +88,18 @@ class LakeConflictError(TransientError, LakeError):
     """Another writer changed what a commit was planned on; plan again from the new head."""
 
 
+class LakeUnavailableError(TransientError, LakeError):
+    """The lake's catalog cannot be reached or did not answer in time."""
+
+
+class LakeHistoryExpiredError(LakeError):
+    """A snapshot that was asked for is no longer kept; read the whole table instead."""
+
+
+class LakeTableReplacedError(LakeError):
+    """A table was dropped and created again, so it has no delta to its earlier state."""
+
+
 class CommitStateUnknownError(TransientError, LakeError):
     """The connection was lost during COMMIT; the delivery id tells on the next attempt whether it landed."""
 

@@ -1,7 +1,7 @@
 """What the DuckLake catalog says about a table, as plain data.
 
-Ids, counters and snapshot numbers are those of the catalog (DuckLake specification 1.0). A scan or a delta is planned from
-the catalog alone, before any file is opened; it names files, rows and positions, and says how much there is to read.
+Ids, counters and snapshot numbers are those of the catalog (DuckLake specification 1.0). A scan or a delta is planned
+from the catalog, before any file is read; it names files, rows and positions, and says how much there is to read.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class LakeTable:
     partition_id: int | None = None
     partition_fields: tuple[PartitionField, ...] = ()
     unsupported: tuple[tuple[str, str], ...] = ()
-    """(name, DuckLake type) of columns that we can't carry; they are not in `columns`, and we don't append to such a table."""
+    """(name, DuckLake type) of columns that we can't carry; they are not in `columns`, and we never append to such a
+    table."""
 
     def column(self, name: str) -> LakeColumn | None:
         """The column called `name`, or None."""
@@ -98,7 +99,8 @@ class DataFile:
 
     A partial file (`max_snapshot` set) holds rows of several snapshots. When some of them don't count for this reading,
     `rows_after` (exclusive) and `rows_upto` (inclusive) bound the `_ducklake_internal_snapshot_id` of those that do;
-    None is no bound. `visible_rows` is then their exact number before deletes, where planning has counted it.
+    None is no bound. `counted_rows` is the exact number of rows that this entry stands for, deletes applied, where
+    planning has counted it.
     """
 
     id: int
@@ -113,19 +115,19 @@ class DataFile:
     partition_values: tuple[str | None, ...] = ()
     deletes: FileDeletes | None = None
     inline_deletes: frozenset[int] = frozenset()
-    names: Mapping[int, str] = field(default_factory=lambda: {})
+    names: Mapping[int, str] = field(default_factory=dict)
     missing: frozenset[int] = frozenset()
-    bounds: Mapping[int, ColumnBounds] = field(default_factory=lambda: {})
+    bounds: Mapping[int, ColumnBounds] = field(default_factory=dict)
     rows_after: int | None = None
     rows_upto: int | None = None
-    visible_rows: int | None = None
+    counted_rows: int | None = None
 
     @property
     def live_rows(self) -> int:
         """Rows that a reader of this snapshot sees; an upper bound where a partial file's rows were not counted."""
-        deleted = self.deletes.delete_count if self.deletes else 0
-        rows = self.record_count if self.visible_rows is None else self.visible_rows
-        return max(rows - deleted - len(self.inline_deletes), 0)
+        if self.counted_rows is not None:
+            return self.counted_rows
+        return self.record_count - _deleted_count(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +152,12 @@ class ScanPlan:
 
     @property
     def row_count(self) -> int:
+        """Rows that the scan yields."""
         return sum(file.live_rows for file in self.files) + len(self.inlined.rows)
 
     @property
     def bytes(self) -> int:
+        """Bytes of data files, whole."""
         return sum(file.file_size_bytes for file in self.files)
 
 
@@ -184,15 +188,18 @@ class DeltaPlan:
 
     @property
     def inserted_rows(self) -> int:
+        """Rows that come in, before equal rows are consolidated."""
         return sum(file.live_rows for file in self.added) + len(self.inlined_added.rows)
 
     @property
     def deleted_rows(self) -> int:
+        """Rows that go out, before equal rows are consolidated."""
         partial = sum(_deleted_count(new) - _deleted_count(old) for old, new in self.deleted)
         return sum(file.live_rows for file in self.removed) + partial + len(self.inlined_removed.rows)
 
     @property
     def is_empty(self) -> bool:
+        """Whether the catalog shows that nothing changed."""
         return not (self.added or self.removed or self.deleted or self.inlined_added.rows or self.inlined_removed.rows)
 
 
@@ -212,7 +219,7 @@ class NewDataFile:
     file_size_bytes: int
     footer_size: int
     bounds: Mapping[int, ColumnBounds]
-    column_sizes: Mapping[int, int] = field(default_factory=lambda: {})
+    column_sizes: Mapping[int, int] = field(default_factory=dict)
     partition_values: tuple[str | None, ...] = ()
 
 
