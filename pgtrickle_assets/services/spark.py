@@ -1,0 +1,128 @@
+"""Spark sessions: one process with its own Spark, or a client of a running Spark Connect server."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pgtrickle_assets.services.java import java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pgtrickle_assets.settings import Settings
+
+APPLICATION_NAME = "pgtrickle"
+
+# What decides results: never left to a default that another Spark release may change.
+SEMANTICS = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.timeType.enabled": "true",
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    "spark.sql.parquet.inferTimestampNTZ.enabled": "true",
+    "spark.sql.execution.arrow.useLargeVarTypes": "false",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.parquet.fieldId.read.enabled": "true",
+}
+
+# What decides speed on our many small jobs. All of it may be set per session, so a Connect client sends it too.
+TUNING = {
+    # Files to read come from the catalog; listing them again with a Spark job costs more than the read.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.adaptive.coalescePartitions.minPartitionSize": "4MB",
+    # One thread per core; small deltas run as one task anyway.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.debug.maxToStringFields": "200",
+    # A call into the JVM per DataFrame operation, to remember which Python line made it.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+}
+
+
+def spark_session(settings: Settings, *, name: str = APPLICATION_NAME) -> SparkSession:
+    """The process's Spark session, started when there is none.
+
+    With `settings.spark_remote` it is a client of that Spark Connect server; otherwise it runs on
+    `settings.spark_master` with the driver in a JVM of this process. The caller that started it stops it.
+
+    Args:
+        settings: Master or remote, memory, extra configuration (`spark_conf` wins over everything set here).
+        name: Application name that Spark's UI and logs show.
+
+    Raises:
+        ServiceError: No suitable Java.
+    """
+    from pyspark.sql import SparkSession
+
+    # It writes the whole Java trace of an error that is raised anyway.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    builder = SparkSession.builder.appName(name)
+    if remote := settings.spark_remote:
+        session = builder.remote(remote.get_secret_value()).getOrCreate()
+        for key, value in {**session_configuration(settings), **settings.spark_conf}.items():
+            session.conf.set(key, value)
+        return session
+    prepare_environment(settings)
+    builder = builder.master(settings.spark_master)
+    for key, value in {**static_configuration(settings), **session_configuration(settings)}.items():
+        builder = builder.config(key, value)
+    for key, value in settings.spark_conf.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def session_configuration(settings: Settings) -> dict[str, str]:
+    """Configuration that a session may change while Spark runs."""
+    return {
+        **SEMANTICS,
+        **TUNING,
+        "spark.sql.shuffle.partitions": str(settings.spark_shuffle_partitions or max(2, os.cpu_count() or 2)),
+    }
+
+
+def static_configuration(settings: Settings) -> dict[str, str]:
+    """Configuration that counts only when the driver's JVM starts."""
+    scratch = scratch_folder(settings)
+    log_file = files("pgtrickle_assets.services").joinpath("log4j2.properties")
+    driver_options = f"-Dlog4j2.configurationFile={log_file} -Dderby.system.home={scratch / 'derby'}"
+    return {
+        "spark.driver.memory": settings.spark_driver_memory,
+        "spark.driver.maxResultSize": "0",
+        "spark.driver.extraJavaOptions": f"{driver_options} -XX:+UseG1GC -XX:MaxMetaspaceSize=512m",
+        "spark.driver.bindAddress": settings.spark_bind_address,
+        "spark.driver.host": settings.spark_bind_address,
+        "spark.ui.enabled": "true" if settings.spark_ui else "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.ui.retainedJobs": "50",
+        "spark.ui.retainedStages": "50",
+        "spark.sql.ui.retainedExecutions": "20",
+        "spark.local.dir": str(scratch / "local"),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.pyspark.python": sys.executable,
+        "spark.pyspark.driver.python": sys.executable,
+    }
+
+
+def scratch_folder(settings: Settings) -> Path:
+    """Folder for what Spark throws away: shuffle files, an unused warehouse, the Java launcher."""
+    folder = settings.spark_scratch_dir or settings.home / "spark"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder.resolve()
+
+
+def prepare_environment(settings: Settings) -> None:
+    """Point this process's environment at the Java and Python that Spark must use.
+
+    PySpark starts its JVM from the environment; there is no other way to tell it.
+    """
+    os.environ["JAVA_HOME"] = str(java_home(scratch_folder(settings)))
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # The launcher script finds our host name otherwise, and that may not resolve.
+    os.environ.setdefault("SPARK_LOCAL_IP", settings.spark_bind_address)

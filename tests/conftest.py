@@ -1,0 +1,58 @@
+"""Services that tests share: one embedded PostgreSQL and one Spark session per test run."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pgtrickle_assets.services.postgres import EmbeddedPostgres
+from pgtrickle_assets.services.spark import spark_session
+from pgtrickle_assets.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_names = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark a test by the services it asks for, so that `-m "not spark"` needs no care from its author."""
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        if "spark" in fixtures:
+            item.add_marker(pytest.mark.spark)
+        if "postgres_server" in fixtures:
+            item.add_marker(pytest.mark.postgres)
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
+    """A PostgreSQL 18 that is not durable, hence quick; stopped and removed at the end."""
+    unsafe = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_connections": "200"}
+    server = EmbeddedPostgres(tmp_path_factory.mktemp("postgres"), options=unsafe)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def database(postgres_server: EmbeddedPostgres) -> Iterator[str]:
+    """DSN of a new empty database, dropped after the test."""
+    name = f"test_{os.getpid()}_{next(_names)}"
+    yield postgres_server.create_database(name)
+    postgres_server.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A local Spark session with two cores, configured as in production."""
+    settings = Settings(
+        spark_master="local[2]", spark_driver_memory="2g", spark_scratch_dir=tmp_path_factory.mktemp("spark")
+    )
+    session = spark_session(settings, name="pgtrickle-tests")
+    yield session
+    session.stop()
