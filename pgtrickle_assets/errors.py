@@ -6,6 +6,8 @@ says what to do next. Whether a failed delivery is tried again is decided by typ
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class PgTrickleError(Exception):
     """Root of all errors that are shown to the user as one line.
@@ -76,12 +78,53 @@ class SourceError(PgTrickleError):
     """A PostgreSQL source cannot be reached, read or prepared for capture."""
 
 
+class SourceTableError(SourceError):
+    """A source table is missing, or is of a kind whose changes cannot be captured."""
+
+
+class SourcePrivilegeError(SourceError):
+    """The role of a source lacks a right; the hint says which statement grants it."""
+
+
+class SourceValueError(SourceError):
+    """A stored value cannot be carried exactly; table, column and way out are named."""
+
+
+class CaptureGapError(SourceError):
+    """Changes of source tables since the captured position are not known: those tables must be copied again.
+
+    Args:
+        message: What happened.
+        tables: Full names (`schema.table`) of the tables to copy; empty when all tables of the source are meant.
+    """
+
+    def __init__(self, message: str, *, tables: Sequence[str] = (), hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.tables = tuple(tables)
+
+
+class SourceReplacedError(CaptureGapError):
+    """The database is not the one, or not the same history, that a captured position belongs to (restore, clone)."""
+
+
+class SourceSchemaChangedError(CaptureGapError):
+    """Captured columns of a source table were dropped, renamed or retyped since capture was installed."""
+
+
 class LakeError(PgTrickleError):
     """The lake is in a state that we cannot read or write."""
 
 
 class TransientError(PgTrickleError):
     """Trying again later can succeed: network, throttling, serialization, a lost race for a snapshot id."""
+
+
+class SourceUnavailableError(TransientError, SourceError):
+    """A source cannot be reached now, or did not answer in time."""
+
+
+class SourceBusyError(TransientError, SourceError):
+    """A lock on a source table was not granted in time; the message says who holds it."""
 
 
 class LakeConflictError(TransientError, LakeError):
