@@ -1,5 +1,7 @@
 /*---
 partition_by: day(flight_date)
+partition_start: 2013-01-01
+partition_end: 2016-01-01
 description: Departures, cancellations and delays per day and airport of departure
 owners: [team:operations]
 tags: {tier: gold}
