@@ -1,0 +1,99 @@
+"""Reading tables and deltas on the driver with pyarrow: for what is small, so that no Spark job is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from pgtrickle_assets.lake.consolidate import consolidate, union_weighted
+from pgtrickle_assets.lake.deletes import Positions, deleted_positions
+from pgtrickle_assets.lake.model import DataFile, DeltaPlan, LakeColumn, ScanPlan
+from pgtrickle_assets.lake.parquet_columns import arrow_schema, file_columns, inlined_table, table_columns
+from pgtrickle_assets.lake.parquet_read import live_rows, rows_at
+from pgtrickle_assets.lake.storage import Storage, storage_for
+
+SMALL_DELTA_ROWS = 200_000
+"""Deltas up to this many rows are read on the driver unless configured otherwise."""
+
+_REMOTE_READERS = 8
+
+
+def is_small(delta: DeltaPlan, limit: int = SMALL_DELTA_ROWS) -> bool:
+    """Whether `delta` should be read by the driver: decided by the catalog's row counts, no file is opened."""
+    return delta.inserted_rows + delta.deleted_rows <= limit
+
+
+def read_table_arrow(
+    scan: ScanPlan, columns: Sequence[str], *, storage_options: Mapping[str, str] | None = None
+) -> pa.Table:
+    """A table's rows on the driver.
+
+    Args:
+        scan: The planned scan.
+        columns: Names of the columns wanted, in order.
+        storage_options: See `storage.STORAGE_OPTIONS`.
+
+    Raises:
+        LakeError: Unknown column, or a file that can't be read as the catalog describes it.
+    """
+    wanted = table_columns(scan.table, columns)
+    storage = storage_for(scan.table.path, storage_options)
+    parts = _read_all(storage, [lambda file=file: _live(storage, file, wanted) for file in scan.files])
+    return pa.concat_tables([*parts, inlined_table(wanted, scan.table, scan.inlined)])
+
+
+def read_delta_arrow(
+    delta: DeltaPlan, columns: Sequence[str], *, storage_options: Mapping[str, str] | None = None
+) -> pa.Table:
+    """A table's delta on the driver, as a consolidated Z-set.
+
+    Args:
+        delta: The planned delta.
+        columns: Names of the columns wanted; rows that are equal in them are added up.
+        storage_options: See `storage.STORAGE_OPTIONS`.
+
+    Returns:
+        The columns and BIGINT `__pgt_weight`, never zero.
+
+    Raises:
+        LakeError: Unknown column, or a file that can't be read as the catalog describes it.
+    """
+    wanted = table_columns(delta.table, columns)
+    storage = storage_for(delta.table.path, storage_options)
+    tasks: list[tuple[Callable[[], pa.Table], int]] = [
+        *((lambda file=file: _live(storage, file, wanted), 1) for file in delta.added),
+        *((lambda file=file: _live(storage, file, wanted), -1) for file in delta.removed),
+        *((lambda old=old, new=new: _newly_deleted(storage, old, new, wanted), -1) for old, new in delta.deleted),
+    ]
+    tables = _read_all(storage, [task for task, _ in tasks])
+    parts = [(table, weight) for table, (_, weight) in zip(tables, tasks, strict=True)]
+    parts.append((inlined_table(wanted, delta.table, delta.inlined_added), 1))
+    parts.append((inlined_table(wanted, delta.table, delta.inlined_removed), -1))
+    return consolidate(union_weighted(parts, arrow_schema(wanted)).combine_chunks())
+
+
+def newly_deleted_positions(storage: Storage, old: DataFile, new: DataFile) -> Positions:
+    """Positions of a file that are deleted in its `new` version and were not in its `old` one."""
+    return np.setdiff1d(deleted_positions(storage, new), deleted_positions(storage, old), assume_unique=True)
+
+
+def _live(storage: Storage, file: DataFile, columns: Sequence[LakeColumn]) -> pa.Table:
+    return live_rows(storage, file, file_columns(columns, file))
+
+
+def _newly_deleted(storage: Storage, old: DataFile, new: DataFile, columns: Sequence[LakeColumn]) -> pa.Table:
+    positions = newly_deleted_positions(storage, old, new)
+    # The old version's snapshot bounds: a row that came after `since` and went again was never there.
+    return rows_at(storage, replace(old, deletes=None), file_columns(columns, old), positions)
+
+
+def _read_all(storage: Storage, tasks: Sequence[Callable[[], pa.Table]]) -> list[pa.Table]:
+    """Run the reads: in turn on a local disk, some at once where each one waits for the network."""
+    if storage.is_local or len(tasks) < 2:
+        return [task() for task in tasks]
+    with ThreadPoolExecutor(min(_REMOTE_READERS, len(tasks))) as pool:
+        return list(pool.map(lambda task: task(), tasks))

@@ -1,0 +1,147 @@
+"""Rows of one data file as Arrow: deletes and snapshot bounds applied, only the needed row groups and columns read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pgtrickle_assets.errors import LakeHistoryExpiredError
+from pgtrickle_assets.lake.deletes import Positions, deleted_positions
+from pgtrickle_assets.lake.model import DataFile
+from pgtrickle_assets.lake.parquet_columns import SNAPSHOT_COLUMN, FileColumn, from_file
+from pgtrickle_assets.lake.storage import Storage
+from pgtrickle_assets.lake.types import arrow_type
+
+FILE_ID_COLUMN: Final = "__pgt_file_id"
+POSITION_COLUMN: Final = "__pgt_position"
+
+
+def live_rows(storage: Storage, file: DataFile, columns: Sequence[FileColumn], *, positions: bool = False) -> pa.Table:
+    """Rows of `file` that a reader sees.
+
+    Args:
+        storage: Storage of the lake's files.
+        file: The file as planned: deletes and snapshot bounds of the read snapshot.
+        columns: Columns wanted.
+        positions: Add `__pgt_file_id` and `__pgt_position` (0-based row position in the file).
+
+    Raises:
+        LakeHistoryExpiredError: A file that the plan names is gone.
+    """
+    tables = list(live_batches(storage, file, columns, positions=positions, whole=True))
+    return tables[0]
+
+
+def live_batches(
+    storage: Storage, file: DataFile, columns: Sequence[FileColumn], *, positions: bool = False, whole: bool = False
+) -> Iterator[pa.Table]:
+    """Like `live_rows`, one table per row group, so that memory stays bounded; a single table when `whole`."""
+    try:
+        deleted = deleted_positions(storage, file)
+        with storage.open_input(file.path) as source:
+            reader = pq.ParquetFile(source)
+            counts = [reader.metadata.row_group(n).num_rows for n in range(reader.metadata.num_row_groups)]
+            groups = [range(len(counts))] if whole or not counts else [range(n, n + 1) for n in range(len(counts))]
+            start = 0
+            for chosen in groups:
+                rows = sum(counts[n] for n in chosen)
+                wanted = _without(np.arange(start, start + rows, dtype=np.int64), deleted)
+                yield _read(reader, file, columns, list(chosen), start, wanted, positions=positions)
+                start += rows
+    except FileNotFoundError as error:
+        raise _gone(file, error) from error
+
+
+def rows_at(storage: Storage, file: DataFile, columns: Sequence[FileColumn], wanted: Positions) -> pa.Table:
+    """Rows of `file` at `wanted` positions, deleted or not, within the file's snapshot bounds.
+
+    Only row groups that hold one of the positions are read.
+    """
+    try:
+        with storage.open_input(file.path) as source:
+            reader = pq.ParquetFile(source)
+            ends = np.cumsum([reader.metadata.row_group(n).num_rows for n in range(reader.metadata.num_row_groups)])
+            chosen = np.unique(np.searchsorted(ends, wanted, side="right")).tolist()
+            parts: list[pa.Table] = []
+            for group in chosen:
+                start = int(ends[group - 1]) if group else 0
+                inside = wanted[(wanted >= start) & (wanted < ends[group])]
+                parts.append(_read(reader, file, columns, [group], start, inside))
+    except FileNotFoundError as error:
+        raise _gone(file, error) from error
+    return pa.concat_tables(parts) if parts else empty_rows(columns)
+
+
+def empty_rows(columns: Sequence[FileColumn]) -> pa.Table:
+    """No rows, with the right types."""
+    return pa.schema([pa.field(column.name, arrow_type(column.type)) for column in columns]).empty_table()
+
+
+def _read(
+    reader: pq.ParquetFile,
+    file: DataFile,
+    columns: Sequence[FileColumn],
+    groups: list[int],
+    start: int,
+    wanted: Positions,
+    *,
+    positions: bool = False,
+) -> pa.Table:
+    """Rows at `wanted` positions out of consecutive row groups, the first of which begins at position `start`."""
+    bounded = file.rows_after is not None or file.rows_upto is not None
+    sources = {column.source for column in columns if column.source is not None}
+    if bounded:
+        sources.add(SNAPSHOT_COLUMN)
+    stored = reader.read_row_groups(groups, columns=sorted(sources)) if sources and groups else None
+    total = sum(reader.metadata.row_group(n).num_rows for n in groups)
+    if bounded and stored is not None:
+        wanted = wanted[_within(stored.column(SNAPSHOT_COLUMN), file)[wanted - start]]
+    keep = None if len(wanted) == total else pa.array(wanted - start)
+    arrays = [_column(stored, column, keep, len(wanted)) for column in columns]
+    names = [column.name for column in columns]
+    if positions:
+        arrays += [pa.repeat(pa.scalar(file.id, pa.int64()), len(wanted)), pa.array(wanted, pa.int64())]
+        names += [FILE_ID_COLUMN, POSITION_COLUMN]
+    if not arrays:
+        # A table without columns still has a number of rows; Arrow keeps it only through a column that is dropped.
+        return pa.table({"n": pa.nulls(len(wanted))}).select([])
+    return pa.Table.from_arrays(arrays, names=names)
+
+
+def _column(stored: pa.Table | None, column: FileColumn, keep: pa.Array | None, rows: int) -> pa.Array:
+    kind = arrow_type(column.type)
+    if column.source is None or stored is None:
+        return pa.nulls(rows, kind) if column.default is None else pa.repeat(pa.scalar(column.default, kind), rows)
+    values = stored.column(column.source)
+    if keep is not None:
+        values = values.take(keep)
+    chunks = [from_file(chunk, column.type) for chunk in values.chunks]
+    return chunks[0] if len(chunks) == 1 else pa.chunked_array(chunks, kind)
+
+
+def _within(snapshots: pa.ChunkedArray, file: DataFile) -> np.ndarray:
+    ids = pc.fill_null(snapshots, file.begin_snapshot).to_numpy()
+    inside = np.ones(len(ids), dtype=bool)
+    if file.rows_after is not None:
+        inside &= ids > file.rows_after
+    if file.rows_upto is not None:
+        inside &= ids <= file.rows_upto
+    return inside
+
+
+def _without(positions: Positions, deleted: Positions) -> Positions:
+    first, last = (positions[0], positions[-1]) if len(positions) else (0, -1)
+    inside = deleted[(deleted >= first) & (deleted <= last)]
+    return np.delete(positions, inside - first) if len(inside) else positions
+
+
+def _gone(file: DataFile, error: FileNotFoundError) -> LakeHistoryExpiredError:
+    return LakeHistoryExpiredError(
+        f"the file {file.path} of the planned snapshot is gone ({error.strerror or 'not found'})",
+        hint="Its snapshot was expired while it was read, or the files were moved: plan again.",
+    )
