@@ -119,18 +119,18 @@ def describe_problem(problem: ErrorDetails, model: type[BaseModel]) -> tuple[str
     location = problem["loc"]
     name = str(location[-1]) if location else ""
     where = ".".join(str(part) for part in location)
-    value = problem.get("input")
+    value, context = problem.get("input"), problem.get("ctx", {})
     match problem["type"]:
         case "extra_forbidden":
             owner = _model_at(model, location[:-1])
             return f"unknown option {where!r}.", did_you_mean(name, _field_names(owner) if owner else ())
         case "literal_error":
-            allowed = [word.strip(" '") for word in problem["ctx"]["expected"].replace(" or ", ",").split(",")]
+            allowed = [word.strip(" '") for word in context["expected"].replace(" or ", ",").split(",")]
             return f"{where} cannot be {value!r}.", did_you_mean(str(value), allowed)
         case "missing":
             return f"{where} is missing.", ""
         case "value_error":
-            return str(problem["ctx"]["error"]), ""
+            return str(context["error"]), ""
         case _:
             return f"{where} cannot be {value!r}: {problem['msg']}.", ""
 

@@ -73,7 +73,9 @@ def _parse_block(text: str, path: str) -> tuple[Document, int]:
     if match is None:
         if _OPENED.match(text):
             line = text.count("\n", 0, text.index("/*---")) + 1
-            raise SourceLocationError("the option block is not closed.", path=path, line=line, hint="End it with ---*/.")
+            raise SourceLocationError(
+                "the option block is not closed.", path=path, line=line, hint="End it with ---*/."
+            )
         return Document({}, path, {(): 1}), 0
     first_line = text.count("\n", 0, match.start(1)) + 1
     return read_document(match.group(1), path, first_line=first_line), match.end()

@@ -32,7 +32,9 @@ PartitionKind = Literal["hour", "day", "week", "month", "value"]
 _TIME_UNITS: Final = ("hour", "day", "week", "month")
 _KINDS: Final = (*_TIME_UNITS, "value")
 _FORMS: Final = "hour(c), day(c), week(c), month(c), value(c) or value(c, [a, b])"
-_CALL: Final = re.compile(r"^\s*([A-Za-z_]+)\s*\(\s*(\"(?:[^\"]|\"\")+\"|[^\s,()\"]+)\s*(?:,\s*\[(.*)\]\s*)?\)\s*$", re.DOTALL)
+_CALL: Final = re.compile(
+    r"^\s*([A-Za-z_]+)\s*\(\s*(\"(?:[^\"]|\"\")+\"|[^\s,()\"]+)\s*(?:,\s*\[(.*)\]\s*)?\)\s*$", re.DOTALL
+)
 _VALUE: Final = re.compile(r"\s*(?:'((?:[^']|'')*)'|\"([^\"]*)\"|([^,'\"]+?))\s*(?:,|$)")
 _KEY_FORMATS: Final[dict[str, str]] = {
     "hour": "%Y-%m-%d-%H:%M",
@@ -79,7 +81,7 @@ class PartitionBy:
 class PartitionSlice:
     """The rows of one partition, as a condition on the partition column.
 
-    Exactly one of the three holds: `is_null`; `lower <= column < upper` (UTC for columns with a zone); `column = value`,
+    Exactly one of the three holds: `is_null`; `lower <= column < upper` (UTC for a column with zone); `column = value`,
     where `value` is the key's text, to be read as the column's type.
     """
 
@@ -116,16 +118,22 @@ def _parse_values(listed: str, text: str) -> tuple[str, ...]:
     while rest.strip():
         match = _VALUE.match(rest)
         if match is None:
-            raise ConfigurationError(f"partition_by {text!r} has a list that cannot be read.", hint="Write value(c, [a, b]).")
+            raise ConfigurationError(
+                f"partition_by {text!r} has a list that cannot be read.", hint="Write value(c, [a, b])."
+            )
         quoted, double_quoted, plain = match.groups()
-        value = quoted.replace("''", "'") if quoted is not None else double_quoted if double_quoted is not None else plain
+        value = (
+            quoted.replace("''", "'") if quoted is not None else double_quoted if double_quoted is not None else plain
+        )
         check_key(value)
         if value in values:
             raise ConfigurationError(f"partition_by {text!r} lists {value!r} twice.")
         values.append(value)
         rest = rest[match.end() :]
     if not values:
-        raise ConfigurationError(f"partition_by {text!r} lists no value.", hint="Leave the list out to add keys as they appear.")
+        raise ConfigurationError(
+            f"partition_by {text!r} lists no value.", hint="Leave the list out to add keys as they appear."
+        )
     return tuple(values)
 
 
@@ -166,7 +174,8 @@ def parse_time_key(by: PartitionBy, key: str) -> datetime:
         return datetime.strptime(key, by.key_format)  # noqa: DTZ007 - partition windows are wall-clock times in UTC
     except ValueError as error:
         raise ConfigurationError(
-            f"{key!r} is not a {by.kind} partition.", hint=f"Keys look like {datetime(2024, 7, 1).strftime(by.key_format)}."  # noqa: DTZ001
+            f"{key!r} is not a {by.kind} partition.",
+            hint=f"Keys look like {datetime(2024, 7, 1).strftime(by.key_format)}.",  # noqa: DTZ001
         ) from error
 
 

@@ -19,7 +19,9 @@ from pgtrickle_assets.errors import ConfigurationError
 _UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _DURATION: Final = re.compile(r"(\d+)([smhdw])")
 _CRON_NAMES: Final = ("@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly", "@annually")
-_FORMS: Final = "a duration such as 30s, 5m or 1h30m, a cron expression such as '0 6 * * *' or @hourly, calculated, manual"
+_FORMS: Final = (
+    "a duration such as 30s, 5m or 1h30m, a cron expression such as '0 6 * * *' or @hourly, calculated, manual"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +104,11 @@ def is_due(schedule: Schedule, last_refresh: datetime | None, now: datetime) -> 
             return False
 
 
-def effective_schedules(
-    schedules: Mapping[str, Schedule], readers: Mapping[str, Sequence[str]]
-) -> dict[str, Schedule]:
+def effective_schedules(schedules: Mapping[str, Schedule], readers: Mapping[str, Sequence[str]]) -> dict[str, Schedule]:
     """Resolves `calculated` over the dependency graph.
 
-    A calculated table takes the shortest duration among its readers (at any distance). It stays calculated, that is
-    refreshed at each change, when it has no reader with a duration or a reader that itself follows each change; cron and
+    A calculated table takes the shortest duration among its readers, at any distance. It stays calculated, that is
+    refreshed at each change, without a reader with a duration or with one that follows each change itself; cron and
     manual readers take no part, because refreshing them refreshes what they read.
 
     Args:

@@ -1,0 +1,127 @@
+"""Partition keys, the rows they mean and the lake's transforms agree with each other."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgtrickle_assets.errors import ConfigurationError
+from pgtrickle_assets.partitions import (
+    ALL_KEY,
+    NULL_KEY,
+    PartitionBy,
+    PartitionSlice,
+    count_by_key,
+    key_of,
+    lake_partition_fields,
+    parse_partition_by,
+    parse_time_key,
+    same_partitioning,
+    slice_of,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("day(order_date)", PartitionBy("day", "order_date")),
+        ("DAY( Order_Date )", PartitionBy("day", "order_date")),
+        ('month("Order ""x""")', PartitionBy("month", 'Order "x"')),
+        ("value(region)", PartitionBy("value", "region")),
+        ("value(region, [EU, 'U S', \"x\"])", PartitionBy("value", "region", ("EU", "U S", "x"))),
+        ("value(region, ['it''s'])", PartitionBy("value", "region", ("it's",))),
+    ],
+)
+def test_forms(text, expected):
+    assert parse_partition_by(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "day",
+        "day()",
+        "day(a, b)",
+        "bucket(4, c)",
+        "value(c, [])",
+        "value(c, [a, a])",
+        "value(c, [a b', c])",
+        "value(c, [.a])",
+    ],
+)
+def test_anything_else_is_an_error(text):
+    with pytest.raises(ConfigurationError):
+        parse_partition_by(text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "lower", "upper"),
+    [
+        ("hour", "2024-07-01-23:00", datetime(2024, 7, 1, 23), datetime(2024, 7, 2)),
+        ("day", "2024-02-29", datetime(2024, 2, 29), datetime(2024, 3, 1)),
+        ("week", "2024-07-01", datetime(2024, 7, 1), datetime(2024, 7, 8)),
+        ("month", "2024-12-01", datetime(2024, 12, 1), datetime(2025, 1, 1)),
+    ],
+)
+def test_a_time_key_is_a_half_open_window(kind, key, lower, upper):
+    assert slice_of(PartitionBy(kind, "c"), key) == PartitionSlice("c", lower=lower, upper=upper)
+
+
+def test_null_has_a_key_of_its_own():
+    for by in (PartitionBy("day", "c"), PartitionBy("value", "c", ("a",))):
+        assert key_of(by, None) == NULL_KEY
+        assert slice_of(by, NULL_KEY) == PartitionSlice("c", is_null=True)
+
+
+def test_a_key_of_another_unit_is_refused():
+    with pytest.raises(ConfigurationError, match="not a day partition"):
+        parse_time_key(PartitionBy("day", "c"), "2024-07")
+
+
+@given(st.sampled_from(["hour", "day", "week", "month"]), st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1)))
+def test_each_moment_lies_in_the_window_of_its_key(kind, moment):
+    by = PartitionBy(kind, "c")
+    window = slice_of(by, key_of(by, moment))
+    assert window.lower <= moment < window.upper
+    assert key_of(by, window.lower) == key_of(by, moment)
+    assert key_of(by, window.upper) != key_of(by, moment)
+
+
+def test_a_time_with_zone_is_placed_in_utc():
+    late = datetime(2024, 7, 1, 23, 30, tzinfo=timezone(timedelta(hours=-2)))
+    assert key_of(PartitionBy("day", "c"), late) == "2024-07-02"
+    assert key_of(PartitionBy("day", "c"), late.astimezone(UTC)) == "2024-07-02"
+
+
+@pytest.mark.parametrize(
+    ("value", "key"),
+    [("EU", "EU"), (True, "true"), (7, "7"), (date(2024, 7, 1), "2024-07-01"), (Decimal("1.50"), "1.50")],
+)
+def test_a_value_key_is_the_text_of_the_value(value, key):
+    assert key_of(PartitionBy("value", "c"), value) == key
+
+
+def test_rows_are_counted_by_key():
+    column = pa.chunked_array([[date(2024, 7, 1), None], [date(2024, 7, 1), date(2024, 8, 1)]])
+    assert count_by_key(PartitionBy("month", "c"), column, 4) == {"2024-07-01": 2, NULL_KEY: 1, "2024-08-01": 1}
+    assert count_by_key(None, None, 4) == {ALL_KEY: 4}
+    assert count_by_key(None, None, 0) == {}
+
+
+def test_a_day_is_kept_apart_in_the_lake_by_year_month_and_day():
+    assert lake_partition_fields(PartitionBy("day", "d")) == (("d", "year"), ("d", "month"), ("d", "day"))
+    assert lake_partition_fields(PartitionBy("value", "d")) == (("d", "identity"),)
+    assert lake_partition_fields(None) == ()
+
+
+def test_tables_map_one_to_one_only_with_the_same_keys():
+    assert same_partitioning(PartitionBy("day", "a"), PartitionBy("day", "b"))
+    assert same_partitioning(None, None)
+    assert not same_partitioning(PartitionBy("day", "a"), PartitionBy("month", "a"))
+    assert not same_partitioning(PartitionBy("value", "a", ("x",)), PartitionBy("value", "a", ("y",)))
+    assert not same_partitioning(None, PartitionBy("day", "a"))
