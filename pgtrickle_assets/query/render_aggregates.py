@@ -1,0 +1,233 @@
+"""Aggregate and window calls as SQL text.
+
+Sources: PostgreSQL 18 documentation 9.21 (aggregates), 9.22 (window functions) and numeric.c for types of sums and
+averages; Spark 4.3 and DuckDB 1.5 references for the spelling.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pgtrickle_assets.query.functions import Emission, write
+from pgtrickle_assets.query.functions.numbers import as_decimal
+from pgtrickle_assets.query.plan import AggregateCall, Call, ColumnRef, Literal, SortKey, WindowCall
+from pgtrickle_assets.query.render_expressions import ExpressionWriter
+from pgtrickle_assets.query.types import INT64, ColumnType, decimal
+
+SUM_PRECISION = 28
+"""Spark's sum adds ten digits to its argument; a sum of at least 28 digits is then a decimal of 38."""
+
+_PLAIN = frozenset(
+    {
+        "min", "max", "bool_and", "bool_or", "bit_and", "bit_or", "bit_xor", "var_pop", "var_samp", "stddev_pop",
+        "stddev_samp", "covar_pop", "covar_samp", "corr", "regr_avgx", "regr_avgy", "regr_count", "regr_intercept",
+        "regr_r2", "regr_slope", "regr_sxx", "regr_sxy", "regr_syy",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """The pieces of a call that its function is put together from."""
+
+    writer: ExpressionWriter
+    function: str
+    type: ColumnType
+    args: tuple[str, ...]
+    types: tuple[ColumnType, ...]
+    distinct: bool
+    suffix: str
+    order_by: tuple[SortKey, ...]
+    call: AggregateCall | WindowCall
+
+    @property
+    def spark(self) -> bool:
+        return self.writer.dialect == "spark"
+
+    def plain(self, function: str, *args: str) -> str:
+        """`function([DISTINCT] args)` with FILTER and OVER."""
+        distinct = "DISTINCT " if self.distinct else ""
+        return f"{function}({distinct}{', '.join(args)}){self.suffix}"
+
+
+def aggregate_text(call: AggregateCall, writer: ExpressionWriter) -> str:
+    """The text of an aggregate call."""
+    suffix = "" if call.filter is None else f" FILTER (WHERE {writer.expression(call.filter)})"
+    return _text(_written(call, writer, suffix, distinct=call.distinct))
+
+
+def window_text(call: WindowCall, writer: ExpressionWriter) -> str:
+    """The text of a window call."""
+    over: list[str] = []
+    if call.partition_by:
+        over.append("PARTITION BY " + ", ".join(writer.expression(part) for part in call.partition_by))
+    if call.order_by:
+        over.append("ORDER BY " + writer.sort_keys(call.order_by))
+    if call.frame:
+        over.append(call.frame)
+    suffix = "" if call.filter is None else f" FILTER (WHERE {writer.expression(call.filter)})"
+    suffix += f" OVER ({' '.join(over)})"
+    written = _written(call, writer, suffix, distinct=False)
+    if call.function in ("row_number", "rank", "dense_rank"):
+        return f"CAST({written.plain(call.function)} AS BIGINT)"
+    if call.function in ("ntile",):
+        return f"CAST({written.plain(call.function, written.args[0])} AS INT)"
+    if call.function in ("percent_rank", "cume_dist", "lag", "lead", "first_value", "last_value", "nth_value"):
+        return written.plain(call.function, *written.args)
+    return _text(written)
+
+
+def _written(call: AggregateCall | WindowCall, writer: ExpressionWriter, suffix: str, *, distinct: bool) -> _Written:
+    return _Written(
+        writer=writer,
+        function=call.function,
+        type=call.type,
+        args=tuple(writer.expression(arg) for arg in call.args),
+        types=tuple(arg.type for arg in call.args),
+        distinct=distinct,
+        suffix=suffix,
+        order_by=call.order_by if isinstance(call, AggregateCall) else (),
+        call=call,
+    )
+
+
+def _text(w: _Written) -> str:
+    if w.function in _PLAIN:
+        return w.plain(w.function, *w.args)
+    match w.function:
+        case "count":
+            return w.plain("count", *w.args) if w.args else f"count(*){w.suffix}"
+        case "sum":
+            return _sum(w)
+        case "avg":
+            return _average(w)
+        case "any_value":
+            return w.plain("min", *w.args)
+        case "string_agg":
+            return _string_agg(w)
+        case "array_agg":
+            return _array_agg(w)
+        case "json_agg":
+            return _json_agg(w)
+        case "percentile_cont":
+            return _percentile_cont(w)
+        case "percentile_disc":
+            return _percentile_disc(w)
+        case "mode":
+            return (
+                f"mode({w.args[0]}, true){w.suffix}" if w.spark else f"mode({w.args[0]} ORDER BY {w.args[0]}){w.suffix}"
+            )
+        case _:
+            raise KeyError(f"no aggregate {w.function!r}")
+
+
+def _sum(w: _Written) -> str:
+    (text,), (kind,) = w.args, w.types
+    if w.type.name == "decimal":
+        source = as_decimal(kind)
+        width = max(source.precision or 0, SUM_PRECISION)
+        text = w.writer.cast(text, kind, decimal(width, source.scale or 0))
+        return w.writer.cast(w.plain("sum", text), decimal(38, source.scale or 0), w.type)
+    if w.spark and w.type.name != "float32":
+        return w.plain("sum", text)
+    return f"CAST({w.plain('sum', text)} AS {w.writer.type_name(w.type)})"
+
+
+def _average(w: _Written) -> str:
+    (text,), (kind,) = w.args, w.types
+    if w.type.name != "decimal":
+        return w.plain("avg", text)
+    source = as_decimal(kind)
+    total_type = decimal(38, source.scale or 0)
+    width = max(source.precision or 0, SUM_PRECISION)
+    total = w.plain("sum", w.writer.cast(text, kind, decimal(width, source.scale or 0)))
+    count = f"nullif({w.plain('count', text)}, 0)"
+    operands = (ColumnRef("", total_type), ColumnRef("", INT64))
+    return write(Emission(Call("/", operands, w.type), (total, count), w.writer))
+
+
+def _ordered(w: _Written) -> str:
+    return f" ORDER BY {w.writer.sort_keys(w.order_by)}" if w.order_by else ""
+
+
+def _string_agg(w: _Written) -> str:
+    distinct = "DISTINCT " if w.distinct else ""
+    if not w.spark:
+        return f"string_agg({distinct}{w.args[0]}, {w.args[1]}{_ordered(w)}){w.suffix}"
+    if not w.distinct:
+        return f"array_join({_sorted_values(w, keep_nulls=False)}, {w.args[1]})"
+    within = f" WITHIN GROUP ({_ordered(w).strip()})" if w.order_by else ""
+    return f"listagg({distinct}{w.args[0]}, {w.args[1]}){within}{w.suffix}"
+
+
+def _array_agg(w: _Written) -> str:
+    if not w.spark:
+        distinct = "DISTINCT " if w.distinct else ""
+        return f"array_agg({distinct}{w.args[0]}{_ordered(w)}){w.suffix}"
+    return _sorted_values(w, keep_nulls=True)
+
+
+def _sorted_values(w: _Written, *, keep_nulls: bool) -> str:
+    """The values of a group as an array in ORDER BY order, NULL for an empty group; Spark's collect_list drops NULLs."""
+    value = w.args[0]
+    keys = [w.writer.expression(key.expression) for key in w.order_by]
+    fields = ", ".join([f"'v', {value}", *(f"'k{i}', {key}" for i, key in enumerate(keys))])
+    collect = "collect_set" if w.distinct else "collect_list"
+    row = f"named_struct({fields})"
+    if not keep_nulls:
+        row = f"CASE WHEN {value} IS NOT NULL THEN {row} END"
+    rows = f"{collect}({row}){w.suffix}"
+    if keys:
+        rows = f"array_sort({rows}, (l, r) -> {_comparator(w.order_by)})"
+    return f"nullif(transform({rows}, s -> s.v), array())"
+
+
+def _comparator(keys: tuple[SortKey, ...]) -> str:
+    text = "0"
+    for index in range(len(keys) - 1, -1, -1):
+        key = keys[index]
+        left, right = f"l.k{index}", f"r.k{index}"
+        lower, higher = ("1", "-1") if key.descending else ("-1", "1")
+        first, last = ("-1", "1") if key.nulls_first else ("1", "-1")
+        text = (
+            f"CASE WHEN {left} <=> {right} THEN {text} WHEN {left} IS NULL THEN {first} WHEN {right} IS NULL THEN {last} "
+            f"WHEN {left} < {right} THEN {lower} ELSE {higher} END"
+        )
+    return text
+
+
+def _json_agg(w: _Written) -> str:
+    if w.spark:
+        values = f"transform({_sorted_values(w, keep_nulls=True)}, j -> coalesce(j, 'null'))"
+        return f"concat('[', array_join({values}, ', '), ']')"
+    distinct = "DISTINCT " if w.distinct else ""
+    values = f"string_agg({distinct}coalesce(CAST({w.args[0]} AS VARCHAR), 'null'), ', '{_ordered(w)}){w.suffix}"
+    return f"CAST('[' || {values} || ']' AS JSON)"
+
+
+def _percentile_cont(w: _Written) -> str:
+    fraction, value = w.args[0], w.args[1]
+    descending = w.call.order_by[0].descending
+    if w.spark:
+        direction = " DESC" if descending else ""
+        return f"percentile_cont({fraction}) WITHIN GROUP (ORDER BY {value}{direction}){w.suffix}"
+    fraction = f"(1 - {fraction})" if descending else fraction
+    return f"quantile_cont({value}, {fraction}){w.suffix}"
+
+
+def _percentile_disc(w: _Written) -> str:
+    value, fraction = w.args[1], w.call.args[0]
+    assert isinstance(fraction, Literal)  # noqa: S101 - checked by the planner
+    share = str(fraction.value)
+    key = w.call.order_by[0]
+    if not w.spark:
+        direction = " DESC" if key.descending else ""
+        return f"percentile_disc({w.args[0]}) WITHIN GROUP (ORDER BY {value}{direction}){w.suffix}"
+    values = f"filter(collect_list({value}){w.suffix}, x -> x IS NOT NULL)"
+    ordered = f"sort_array({values}, {'false' if key.descending else 'true'})"
+
+    def pick(names: tuple[str, ...]) -> str:
+        (v,) = names
+        return f"CASE WHEN size({v}) > 0 THEN element_at({v}, greatest(1, CAST(ceil({share}D * size({v})) AS INT))) END"
+
+    return w.writer.let((ordered,), pick)

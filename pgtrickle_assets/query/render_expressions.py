@@ -1,0 +1,79 @@
+"""Expressions of a plan as SQL text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pgtrickle_assets.query.functions import Emission, write
+from pgtrickle_assets.query.functions.registry import Dialect
+from pgtrickle_assets.query.plan import Call, Case, Cast, ColumnRef, Expression, Literal, SortKey
+from pgtrickle_assets.query.render_types import cast_text, identifier, literal, type_name
+from pgtrickle_assets.query.types import ColumnType
+
+
+class ExpressionWriter:
+    """Writes expressions for one engine; columns are named by their ids."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect: Dialect = dialect
+        self._bound = 0
+
+    def expression(self, expression: Expression) -> str:
+        """The text of an expression."""
+        match expression:
+            case ColumnRef():
+                return identifier(expression.id, self.dialect)
+            case Literal():
+                return literal(expression, self.dialect)
+            case Cast():
+                return self.cast(self.expression(expression.arg), expression.arg.type, expression.type)
+            case Case():
+                return self._case(expression)
+            case Call():
+                return write(Emission(expression, tuple(self.expression(arg) for arg in expression.args), self))
+
+    def _case(self, case: Case) -> str:
+        parts = [f"WHEN {self.expression(when)} THEN {self.expression(then)}" for when, then in case.branches]
+        if case.otherwise is not None:
+            parts.append(f"ELSE {self.expression(case.otherwise)}")
+        return f"(CASE {' '.join(parts)} END)"
+
+    def cast(self, text: str, source: ColumnType, target: ColumnType) -> str:
+        """The text that converts a value as PostgreSQL does."""
+        return cast_text(text, source, target, self.dialect)
+
+    def type_name(self, kind: ColumnType) -> str:
+        """The engine's name of a type."""
+        return type_name(kind, self.dialect)
+
+    def let(self, values: tuple[str, ...], body: Callable[[tuple[str, ...]], str]) -> str:
+        """Bind texts to names through a lambda over a one-element array; short texts are simply repeated."""
+        names: list[str] = []
+        fields: list[str] = []
+        self._bound += 1
+        variable = f"v{self._bound}"
+        for index, value in enumerate(values):
+            if len(value) <= 12 and value.replace("`", "").replace('"', "").isalnum():
+                names.append(value)
+            else:
+                fields.append(value)
+                names.append(f"{variable}.f{index}")
+        if not fields:
+            return body(tuple(names))
+        text = body(tuple(names))
+        bound = [
+            (f"f{i}", v) for i, (v, n) in enumerate(zip(values, names, strict=True)) if n.startswith(f"{variable}.")
+        ]
+        if self.dialect == "spark":
+            struct = ", ".join(f"'{name}', {value}" for name, value in bound)
+            return f"transform(array(named_struct({struct})), {variable} -> {text})[0]"
+        struct = ", ".join(f"'{name}': {value}" for name, value in bound)
+        return f"list_transform([{{{struct}}}], lambda {variable}: {text})[1]"
+
+    def sort_keys(self, keys: Sequence[SortKey]) -> str:
+        """The items of an ORDER BY."""
+        return ", ".join(
+            f"{self.expression(key.expression)} {'DESC' if key.descending else 'ASC'} "
+            f"NULLS {'FIRST' if key.nulls_first else 'LAST'}"
+            for key in keys
+        )
