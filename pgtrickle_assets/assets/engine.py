@@ -1,0 +1,150 @@
+"""What the Dagster side asks of the refresh engine.
+
+`pgtrickle_assets.refresh` knows nothing of Dagster; this protocol is all that assets, sensors and the command line use
+of it. None of the methods needs Spark unless it says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pgtrickle_assets.project import Project
+    from pgtrickle_assets.refresh.model import (
+        CheckReport,
+        MirrorReport,
+        PreparedRefresh,
+        RefreshResult,
+        StreamTableStatus,
+    )
+    from pgtrickle_assets.schema_cache import KnownSchemas
+
+
+class Engine(Protocol):
+    """Refreshes of one project."""
+
+    def sync(self) -> KnownSchemas:
+        """Makes lake, control schema and capture fit the project; cheap when they do. Returns what it saw of the sources."""
+        ...
+
+    def has_source_changes(self) -> bool:
+        """Whether a change buffer of any source holds a change that is not in the lake."""
+        ...
+
+    def behind(self) -> frozenset[str]:
+        """Stream tables that are not built, or not for the present lake state of what they read; buffers do not count."""
+        ...
+
+    def capture(self, run_id: str) -> MirrorReport:
+        """Moves the change buffers of all sources into the mirrors, in one snapshot."""
+        ...
+
+    def prepare(
+        self,
+        name: str,
+        *,
+        partitions: Sequence[str] | None,
+        cut: int | None,
+        full: bool,
+        run_id: str,
+        initiated_by: str,
+    ) -> PreparedRefresh:
+        """Computes the delta of a stream table (Spark); nothing of it is in the lake yet.
+
+        `partitions` None means all of them; `cut` None lets the engine choose the newest consistent one.
+        """
+        ...
+
+    def deliver(self, prepared: PreparedRefresh) -> RefreshResult:
+        """Writes a prepared refresh into the lake (Spark for large ones)."""
+        ...
+
+    def check_equals_full(self, name: str) -> CheckReport:
+        """Compares what is stored with the query run in full on its inputs at the frontier (Spark)."""
+        ...
+
+    def read(self, name: str, partitions: Sequence[str] | None = None) -> DataFrame:
+        """The stored content of a stream table, or of some of its partitions (Spark)."""
+        ...
+
+    def maintain(self) -> Mapping[str, int]:
+        """Removes what nobody needs any more; counts by kind."""
+        ...
+
+    def status(self) -> Sequence[StreamTableStatus]:
+        """One line per stream table."""
+        ...
+
+    def history(self, name: str | None, limit: int) -> Sequence[Mapping[str, Any]]:
+        """The latest refreshes, newest first."""
+        ...
+
+    def sink_status(self) -> Sequence[Mapping[str, Any]]:
+        """State of the deliveries by stream table."""
+        ...
+
+    def explain(self, name: str) -> Any:
+        """Plan, delta plan and reasons of a stream table."""
+        ...
+
+
+SparkProvider = Callable[[], "SparkSession"]
+OpenEngine = Callable[["Project", SparkProvider], AbstractContextManager[Engine]]
+
+
+class EngineSession:
+    """An engine that opens at its first use and stays open for a run, with the cut that the run has pinned.
+
+    Args:
+        project: The project.
+        spark: Gives the Spark session when it is needed.
+        open_engine: Opens the engine.
+    """
+
+    def __init__(self, project: Project, spark: SparkProvider, open_engine: OpenEngine) -> None:
+        self.project = project
+        self.cut: int | None = None
+        self._spark = spark
+        self._open = open_engine
+        self._lock = RLock()
+        self._context: AbstractContextManager[Engine] | None = None
+        self._engine: Engine | None = None
+        self._known: KnownSchemas | None = None
+
+    @property
+    def engine(self) -> Engine:
+        """The open engine."""
+        with self._lock:
+            if self._engine is None:
+                self._context = self._open(self.project, self._spark)
+                self._engine = self._context.__enter__()
+            return self._engine
+
+    def synced(self) -> Engine:
+        """The open engine, with sources, lake and control schema made ready once."""
+        with self._lock:
+            engine = self.engine
+            if self._known is None:
+                self._known = engine.sync()
+                self.project.remember(self._known)
+            return engine
+
+    def close(self) -> None:
+        """Closes the engine if it was opened; the Spark session stays, others may use it."""
+        with self._lock:
+            context, self._context, self._engine = self._context, None, None
+            if context is not None:
+                context.__exit__(None, None, None)
+
+    @contextmanager
+    def closing(self) -> Iterator[EngineSession]:
+        """Closes the engine at the end."""
+        try:
+            yield self
+        finally:
+            self.close()

@@ -1,0 +1,129 @@
+"""Where a project's databases and files are: as configured, or embedded on this machine."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import SecretStr, ValidationError
+
+from pgtrickle_assets.errors import ConfigurationError
+from pgtrickle_assets.settings import Settings
+from pgtrickle_assets.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from pgtrickle_assets.project import Project
+    from pgtrickle_assets.services.postgres import EmbeddedPostgres
+
+DAGSTER_DSN_VARIABLE: Final = "PGTRICKLE_DAGSTER_DSN"
+"""Environment variable from which `dagster.yaml` takes Dagster's storage."""
+
+_CATALOG_DATABASE: Final = "lake"
+_DAGSTER_DATABASE: Final = "dagster"
+
+
+def project_settings(project: Project) -> Settings:
+    """The settings that hold for a project: environment, then the project file's `settings`, then defaults.
+
+    Without a home of its own in either, the project's is used.
+
+    Raises:
+        ConfigurationError: For an unknown setting or a wrong value in the project file.
+    """
+    fields = Settings.model_fields
+    for name in project.settings:
+        if name not in fields:
+            raise ConfigurationError(f"pgtrickle.yaml: unknown setting {name!r}.", hint=did_you_mean(name, fields))
+    try:
+        from_environment = Settings()
+        chosen = from_environment.model_fields_set
+        overrides: dict[str, Any] = {"home": project.home, **project.settings}
+        return Settings(**{name: value for name, value in overrides.items() if name not in chosen})
+    except ValidationError as error:
+        problem = error.errors()[0]
+        name = ".".join(str(part) for part in problem["loc"])
+        raise ConfigurationError(
+            f"setting {name!r}: {problem['msg']}.", hint=f"Unset PGTRICKLE_{name.upper()} or mend it."
+        ) from error
+
+
+class Connections:
+    """Connection strings of a project; starts the embedded PostgreSQL when one is needed.
+
+    Order for the catalog and Dagster's storage: the environment's setting, `pgtrickle.yaml`, the embedded server. Each
+    embedded source is a database of its own, named like the source.
+
+    Args:
+        project: The project.
+        settings: Its settings.
+    """
+
+    def __init__(self, project: Project, settings: Settings) -> None:
+        self._project = project
+        self._settings = settings
+
+    @cached_property
+    def home(self) -> Path:
+        """Folder for embedded services and local state, absolute."""
+        return self._settings.home.expanduser().resolve()
+
+    @property
+    def embedded(self) -> EmbeddedPostgres:
+        """The embedded server of this home, running or not."""
+        from pgtrickle_assets.services.postgres import EmbeddedPostgres
+
+        return EmbeddedPostgres(self.home / "postgres")
+
+    @property
+    def needs_embedded(self) -> bool:
+        """Whether any of the databases is embedded."""
+        sources = any(source.is_embedded for source in self._project.sources.values())
+        return sources or self._catalog() is None or self._dagster() is None
+
+    def source_dsn(self, name: str) -> SecretStr:
+        """Connection string of a source."""
+        source = self._project.sources[name]
+        return self._embedded_database(name) if source.is_embedded else source.connection(name)
+
+    def catalog_dsn(self) -> SecretStr:
+        """Connection string of the lake's catalog."""
+        return self._catalog() or self._embedded_database(_CATALOG_DATABASE)
+
+    def dagster_dsn(self) -> SecretStr:
+        """Connection string of Dagster's storage."""
+        return self._dagster() or self._embedded_database(_DAGSTER_DATABASE)
+
+    @property
+    def catalog_schema(self) -> str:
+        """Schema of the catalog's tables."""
+        configured = self._project.lake.catalog_schema
+        return configured or str(getattr(self._settings, "ducklake_catalog_schema", "main"))
+
+    @property
+    def data_path(self) -> str:
+        """Where the lake's files are."""
+        configured = getattr(self._settings, "data_path", None) or self._project.lake.data_path
+        if configured is None:
+            return str(self.home / "lake")
+        text = str(configured)
+        is_relative = "://" not in text and not Path(text).expanduser().is_absolute()
+        base = self._project.root or Path.cwd()
+        return str((base / text).resolve()) if is_relative else text
+
+    def _catalog(self) -> SecretStr | None:
+        configured: SecretStr | None = getattr(self._settings, "catalog_dsn", None)
+        if configured is not None:
+            return configured
+        return None if self._project.lake.is_embedded else self._project.lake.connection()
+
+    def _dagster(self) -> SecretStr | None:
+        return getattr(self._settings, "dagster_dsn", None)
+
+    def _embedded_database(self, name: str) -> SecretStr:
+        self._started  # noqa: B018 - starts the server once
+        return SecretStr(self.embedded.create_database(name))
+
+    @cached_property
+    def _started(self) -> str:
+        return self.embedded.start()
