@@ -1,0 +1,1 @@
+"""DuckLake: catalog, commits, statistics, files, views, maintenance."""
