@@ -1,3 +1,5 @@
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow.compute makes its functions at import)
 """Z-sets in Arrow: equal rows added up, zeros gone."""
 
 from __future__ import annotations

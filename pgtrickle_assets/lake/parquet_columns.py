@@ -1,3 +1,5 @@
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow.compute makes its functions at import)
 """Columns between Parquet files and Arrow tables in the lake's types.
 
 In memory every value has the Arrow type of `types.arrow_type`: uuid and json are text. In files that we write uuid is
@@ -14,10 +16,12 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from pgtrickle_assets.errors import LakeError
 from pgtrickle_assets.lake.inlined import initial_value
 from pgtrickle_assets.lake.model import DataFile, InlinedRows, LakeColumn, LakeTable
+from pgtrickle_assets.lake.storage import Storage
 from pgtrickle_assets.lake.types import arrow_type
 from pgtrickle_assets.query.types import ColumnType
 
@@ -60,6 +64,32 @@ def file_columns(columns: Sequence[LakeColumn], file: DataFile) -> tuple[FileCol
     )
 
 
+def text_uuid_files(storage: Storage, files: Sequence[DataFile], columns: Sequence[LakeColumn]) -> frozenset[int]:
+    """Ids of the files that hold uuid columns as text.
+
+    Only files that another writer registered (they have a name mapping) can, so only their footers are looked at.
+    """
+    uuids = [column for column in columns if _innermost(column.type).name == "uuid"]
+    found: set[int] = set()
+    for file in files if uuids else ():
+        sources = [column.source for column in file_columns(uuids, file) if column.source is not None]
+        if file.mapping_id is None or not sources:
+            continue
+        with storage.open_input(file.path) as source:
+            schema = pq.read_schema(source)
+        if any(_holds_text(schema.field(name).type) for name in sources):
+            found.add(file.id)
+    return frozenset(found)
+
+
+def _innermost(kind: ColumnType) -> ColumnType:
+    return kind if kind.element is None else _innermost(kind.element)
+
+
+def _holds_text(kind: pa.DataType) -> bool:
+    return _holds_text(kind.value_type) if pa.types.is_list(kind) else pa.types.is_string(kind)
+
+
 def inlined_table(columns: Sequence[LakeColumn], table: LakeTable, rows: InlinedRows) -> pa.Table:
     """Rows that live in the catalog, as a table with `columns`."""
     places = {column.id: place for place, column in enumerate(table.columns)}
@@ -92,9 +122,9 @@ def _file_type(kind: ColumnType) -> pa.DataType:
     return arrow_type(kind)
 
 
-def leaf_ids(column: LakeColumn) -> tuple[int, ...]:
-    """Ids of the column's leaves (a list's leaf is its innermost element)."""
-    return (column.child_ids or (column.id,))[-1:]
+def leaf_id(column: LakeColumn) -> int:
+    """Id of the node that holds the column's values: a list's is its innermost element."""
+    return (column.child_ids or (column.id,))[-1]
 
 
 def to_file(values: pa.Array, kind: ColumnType, target: pa.DataType) -> pa.Array:

@@ -23,13 +23,15 @@ from pgtrickle_assets.errors import ConfigurationError
 STORAGE_OPTIONS: Final = frozenset(
     {
         "endpoint", "region", "access_key_id", "secret_access_key", "session_token", "use_ssl", "url_style",
-        "anonymous", "account_name", "account_key", "connect_timeout", "request_timeout", "max_attempts", "spark_reader",
+        "anonymous", "account_name", "account_key", "connect_timeout", "request_timeout", "max_attempts",
+        "spark_reader",
     }
 )  # fmt: skip
 """Keys a `storage_options` mapping may have; all values are text.
 
-`endpoint` is a URL or `host:port`, then `use_ssl` (`true`/`false`) says which; `url_style` is for DuckDB; `spark_reader`
-is `auto`, `native` (Hadoop's file system jars are on Spark's class path) or `arrow` (executors read through pyarrow).
+`endpoint` is a URL or `host:port`, then `use_ssl` (`true`/`false`) says which; `url_style` is for DuckDB;
+`spark_reader` is `auto`, `native` (Hadoop's file system jars are on Spark's class path) or `arrow` (executors read
+through pyarrow).
 """
 
 _SCHEMES: Final = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "abfss": "az"}
@@ -156,7 +158,7 @@ def filesystem(path: str, options: Mapping[str, str] | None = None) -> tuple[fs.
 
 
 def reads_natively(path: str, options: Mapping[str, str] | None = None) -> bool:
-    """Whether Spark's own Parquet reader is used for `path`: on a local disk, elsewhere where Hadoop jars are said to be.
+    """Whether Spark's own Parquet reader opens `path`: on a local disk, elsewhere if told that Hadoop's jars are there.
 
     Raises:
         ConfigurationError: The option `spark_reader` has a value that does not exist.

@@ -1,0 +1,163 @@
+"""Writing rows into new data files: by executors where the rows are, or by the driver where they are few."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from pgtrickle_assets.errors import LakeError
+from pgtrickle_assets.lake.model import WEIGHT_COLUMN, LakeTable, NewDataFile
+from pgtrickle_assets.lake.parquet_write import TableWriter, WriteOptions, conformed, sorted_rows
+from pgtrickle_assets.lake.partition_values import BUCKET, partition_keys
+from pgtrickle_assets.lake.spark_columns import quoted_name
+from pgtrickle_assets.lake.storage import storage_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_BUCKET_COLUMN: Final = "__pgt_bucket"
+
+_Batches = Iterator[pa.RecordBatch]
+
+
+def write_rows(
+    rows: DataFrame | pa.Table,
+    table: LakeTable,
+    *,
+    delivery_id: str,
+    options: WriteOptions | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> tuple[NewDataFile, ...]:
+    """Write rows into new files of a table; no snapshot names them yet.
+
+    Args:
+        rows: The table's columns by name, in any order; a column `__pgt_weight` says how often to write each row (zero:
+            not at all). Other columns are ignored. A DataFrame is evaluated once, by one job.
+        table: The table, with its path, column ids and partition spec.
+        delivery_id: Goes into each file's name, so that files of a failed delivery can be told.
+        options: Layout of the files.
+        storage_options: See `storage.STORAGE_OPTIONS`.
+
+    Returns:
+        One entry per file, with exact statistics; none when there are no rows.
+
+    Raises:
+        LakeError: A column is missing, a value does not fit, a NOT NULL column has a NULL, or a weight is negative.
+            Files written so far are deleted.
+    """
+    layout = options or WriteOptions()
+    if isinstance(rows, pa.Table):
+        writer = TableWriter(table, delivery_id, layout, storage_options)
+        try:
+            writer.add(sorted_rows(conformed(table, rows), layout.sort_by))
+        except LakeError:
+            _delete(writer.finish(), table, storage_options)
+            raise
+        return writer.finish()
+    return _write_on_executors(rows, table, delivery_id, layout, storage_options)
+
+
+def _write_on_executors(
+    rows: DataFrame,
+    table: LakeTable,
+    delivery_id: str,
+    options: WriteOptions,
+    storage_options: Mapping[str, str] | None,
+) -> tuple[NewDataFile, ...]:
+    names = [column.name for column in table.columns if column.name in rows.columns]
+    if WEIGHT_COLUMN in rows.columns:
+        names.append(WEIGHT_COLUMN)
+    frame = _distributed(rows.select(*[quoted_name(name) for name in names]), table, options)
+    write = _executor(table, delivery_id, options, dict(storage_options or {}))
+    results = frame.mapInArrow(write, "result BINARY").toArrow().column("result").to_pylist()
+    # Our own executors pickled these.
+    outcomes: list[NewDataFile | LakeError] = [pickle.loads(result) for result in results]  # noqa: S301
+    files = tuple(outcome for outcome in outcomes if isinstance(outcome, NewDataFile))
+    errors = [outcome for outcome in outcomes if isinstance(outcome, LakeError)]
+    if errors:
+        _delete(files, table, storage_options)
+        raise errors[0]
+    return files
+
+
+def _executor(
+    table: LakeTable, delivery_id: str, options: WriteOptions, storage_options: dict[str, str]
+) -> Callable[[_Batches], _Batches]:
+    def write(batches: _Batches) -> _Batches:
+        writer = TableWriter(table, delivery_id, options, storage_options)
+        # An error that the user caused travels as a row: Spark would wrap it into a stack trace and try again.
+        failure: LakeError | None = None
+        for batch in batches:
+            if failure is None:
+                try:
+                    writer.add(conformed(table, pa.Table.from_batches([batch])))
+                except LakeError as error:
+                    failure = error
+        outcomes = [*writer.finish(), *([failure] if failure else [])]
+        yield pa.record_batch({"result": pa.array([pickle.dumps(outcome) for outcome in outcomes], pa.binary())})
+
+    return write
+
+
+def _distributed(frame: DataFrame, table: LakeTable, options: WriteOptions) -> DataFrame:
+    """Bring rows of a partition to one task and into order, so that it gets few files and one is open at a time."""
+    keys: list[Column] = []
+    if table.partition_fields:
+        frame = _with_buckets(frame, table)
+        keys = _partition_columns(table)
+        frame = frame.repartition(*keys)
+    order = [*keys, *[_column(name) for name in options.sort_by]]
+    return frame.sortWithinPartitions(*order) if order else frame
+
+
+def _column(name: str) -> Column:
+    from pyspark.sql import functions as f
+
+    return f.col(quoted_name(name))
+
+
+def _partition_columns(table: LakeTable) -> list[Column]:
+    """Spark expressions with one value per combination of partition values; they need not be its text."""
+    from pyspark.sql import functions as f
+
+    names = {column.id: column.name for column in table.columns}
+    columns: list[Column] = []
+    for place, field in enumerate(table.partition_fields):
+        if BUCKET.fullmatch(field.transform):
+            columns.append(f.col(f"{_BUCKET_COLUMN}{place}"))
+        elif field.transform == "identity":
+            columns.append(_column(names[field.column_id]))
+        else:
+            columns.append(f.date_part(f.lit(field.transform), _column(names[field.column_id])))
+    return columns
+
+
+def _with_buckets(frame: DataFrame, table: LakeTable) -> DataFrame:
+    """Add the bucket of each bucketed key; Spark's own hash is another one."""
+    places = [place for place, field in enumerate(table.partition_fields) if BUCKET.fullmatch(field.transform)]
+    if not places:
+        return frame
+    from pyspark.sql.types import StringType, StructType
+
+    schema = StructType([*frame.schema.fields])
+    for place in places:
+        schema = schema.add(f"{_BUCKET_COLUMN}{place}", StringType())
+
+    def add(batches: _Batches) -> _Batches:
+        for batch in batches:
+            rows = pa.Table.from_batches([batch])
+            keys = partition_keys(table, rows)
+            for place in places:
+                rows = rows.append_column(f"{_BUCKET_COLUMN}{place}", keys[place])
+            yield from rows.to_batches()
+
+    return frame.mapInArrow(add, schema)
+
+
+def _delete(files: tuple[NewDataFile, ...], table: LakeTable, storage_options: Mapping[str, str] | None) -> None:
+    storage = storage_for(table.path, storage_options)
+    for file in files:
+        storage.delete(table.path + file.path)
