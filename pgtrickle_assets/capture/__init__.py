@@ -1,0 +1,1 @@
+"""Change capture from PostgreSQL by triggers: install, read in batches by commit visibility, trim."""
