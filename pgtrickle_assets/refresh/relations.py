@@ -1,0 +1,217 @@
+"""Relations that the steps of one refresh read, as Spark temporary views.
+
+A step names a relation and a version of it. Stored relations are read from the lake at pinned snapshots; a small delta is
+read on the driver first, so that its rows are known when later steps are planned: an empty one drops out of the plan, and
+files that cannot hold one of its keys are not read.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeGuard
+
+import pyarrow as pa
+
+from pgtrickle_assets.lake.arrow_read import read_delta_arrow
+from pgtrickle_assets.lake.model import WEIGHT_COLUMN, DeltaPlan, LakeTable, ScanPlan
+from pgtrickle_assets.lake.prune import prune
+from pgtrickle_assets.lake.spark_columns import quoted_name
+from pgtrickle_assets.lake.spark_read import read_delta, read_table
+from pgtrickle_assets.query.plan import Scan, Version
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pgtrickle_assets.lake.catalog import Lake
+
+Rows = "pa.Table | DataFrame"
+
+_VIEW_NUMBERS = itertools.count(1)
+_EXACT_VALUES = 10
+"""Up to this many values Spark tests row groups value by value; beyond, by their range."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRelation:
+    """A lake table at the frontier (`old`, None when it was not read yet) and at the end of the window (`new`)."""
+
+    old: LakeTable | None
+    new: LakeTable
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFilter:
+    """Values of a column outside of which the rows of a scan do not matter; None among them stands for NULL."""
+
+    column: str
+    values: tuple[object, ...]
+
+
+class Relations:
+    """Gives each scan of a refresh its temporary view.
+
+    Args:
+        spark: Session in which the views live.
+        lake: Where stored relations are.
+        stored: Stored relations by relation key.
+        needed: Columns that any step reads, by relation key.
+        small_delta_rows: Up to this many rows a delta is read on the driver.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        lake: Lake,
+        stored: Mapping[str, StoredRelation],
+        needed: Mapping[str, frozenset[str]],
+        small_delta_rows: int,
+    ) -> None:
+        self._spark = spark
+        self._lake = lake
+        self._options = lake.location.storage_options
+        self._stored = dict(stored)
+        self._needed = needed
+        self._small_delta_rows = small_delta_rows
+        self._deltas: dict[str, DeltaPlan] = {}
+        self._scans: dict[tuple[str, bool], ScanPlan] = {}
+        self._rows: dict[str, pa.Table | DataFrame] = {}
+        self._views: dict[object, str] = {}
+        self._cached: list[DataFrame] = []
+
+    def is_stored(self, relation: str) -> bool:
+        """Whether the relation is a lake table (and not only a step's output)."""
+        return relation in self._stored
+
+    def delta_plan(self, relation: str) -> DeltaPlan:
+        """What changed in a stored relation over its window, by the catalog."""
+        if relation not in self._deltas:
+            stored = self._stored[relation]
+            if stored.old is None:
+                raise ValueError(f"relation {relation} has no old state")
+            self._deltas[relation] = self._lake.delta(stored.new, stored.old.at)
+        return self._deltas[relation]
+
+    def scan_plan(self, relation: str, version: Version) -> ScanPlan:
+        """Files of a stored relation at one end of its window."""
+        is_old = version is Version.OLD
+        if (relation, is_old) not in self._scans:
+            stored = self._stored[relation]
+            table = stored.old if is_old else stored.new
+            if table is None:
+                raise ValueError(f"relation {relation} has no old state")
+            self._scans[relation, is_old] = self._lake.scan(table)
+        return self._scans[relation, is_old]
+
+    def rows(self, relation: str) -> pa.Table | DataFrame:
+        """The output of an earlier step, or the Z-set of a stored relation over the needed columns."""
+        if relation not in self._rows:
+            plan, columns = self.delta_plan(relation), self._columns(relation)
+            if plan.inserted_rows + plan.deleted_rows <= self._small_delta_rows:
+                self._rows[relation] = read_delta_arrow(plan, columns, storage_options=self._options)
+            else:
+                frame = read_delta(self._spark, plan, columns, storage_options=self._options)
+                self._rows[relation] = self.keep(frame)
+        return self._rows[relation]
+
+    def add(self, relation: str, rows: pa.Table | DataFrame) -> None:
+        """Make a step's output readable by later steps."""
+        self._rows[relation] = rows
+
+    def is_empty(self, scan: Scan) -> bool:
+        """Whether a scan is known to yield nothing; opens the files of small deltas."""
+        if not self._reads_rows(scan):
+            # The new state of a relation with pending rows is only known by reading it.
+            pending = scan.relation in self._rows and scan.version is not Version.OLD
+            return not pending and self.scan_plan(scan.relation, scan.version).row_count == 0
+        if scan.relation not in self._rows and self.delta_plan(scan.relation).is_empty:
+            return True
+        rows = self.rows(scan.relation)
+        return is_arrow(rows) and rows.num_rows == 0
+
+    def view(self, scan: Scan, filters: tuple[KeyFilter, ...] = ()) -> str:
+        """Quoted name of the temporary view for a scan."""
+        key = (scan.relation, "rows") if self._reads_rows(scan) else (scan.relation, scan.version, filters)
+        if key not in self._views:
+            name = f"pgt_{next(_VIEW_NUMBERS)}"
+            self._frame(scan, filters).createOrReplaceTempView(name)
+            self._views[key] = name
+        return quoted_name(self._views[key])
+
+    def keep(self, frame: DataFrame) -> DataFrame:
+        """Cache a frame that is read more than once, until `close`."""
+        kept = frame.persist()
+        self._cached.append(kept)
+        return kept
+
+    def close(self) -> None:
+        """Drop the views and free what was cached."""
+        for name in self._views.values():
+            self._spark.catalog.dropTempView(name)
+        for frame in self._cached:
+            frame.unpersist()
+        self._views.clear()
+        self._cached.clear()
+
+    def _reads_rows(self, scan: Scan) -> bool:
+        return scan.relation not in self._stored or scan.version is Version.DELTA
+
+    def _columns(self, relation: str) -> list[str]:
+        needed = self._needed.get(relation, frozenset())
+        return [column.name for column in self._stored[relation].new.columns if column.name in needed]
+
+    def _frame(self, scan: Scan, filters: tuple[KeyFilter, ...]) -> DataFrame:
+        if self._reads_rows(scan):
+            return as_frame(self._spark, self.rows(scan.relation))
+        frame = self._stored_frame(scan, filters)
+        if scan.version is Version.NEW and scan.relation in self._rows:
+            return self._with_pending(frame, scan.relation)
+        return frame
+
+    def _stored_frame(self, scan: Scan, filters: tuple[KeyFilter, ...]) -> DataFrame:
+        plan = self.scan_plan(scan.relation, scan.version)
+        ids = [column.id for f in filters if (column := plan.table.column(f.column)) is not None]
+        if ids:
+            plan = self._lake.with_bounds(plan, ids)
+        for f in filters:
+            plan = prune(plan, f.column, values=f.values)
+        frame = read_table(self._spark, plan, self._columns(scan.relation), storage_options=self._options)
+        for f in filters:
+            frame = _matching(frame, f)
+        return frame
+
+    def _with_pending(self, frame: DataFrame, relation: str) -> DataFrame:
+        """The state of a relation after the delta that this refresh found for it."""
+        from pyspark.sql import functions as f
+
+        names = self._columns(relation)
+        columns = [quoted_name(name) for name in names]
+        pending = as_frame(self._spark, self.rows(relation)).select(*columns, WEIGHT_COLUMN)
+        both = frame.select(*columns, f.lit(1).cast("bigint").alias(WEIGHT_COLUMN)).unionAll(pending)
+        summed = both.groupBy(*columns).agg(f.sum(WEIGHT_COLUMN).alias(WEIGHT_COLUMN)).where(f.col(WEIGHT_COLUMN) > 0)
+        copies = f.explode(f.sequence(f.lit(1), f.col(WEIGHT_COLUMN))).alias(WEIGHT_COLUMN)
+        return summed.select(*columns, copies).select(*columns)
+
+
+def is_arrow(rows: pa.Table | DataFrame) -> TypeGuard[pa.Table]:
+    """Whether the rows are on the driver already."""
+    return isinstance(rows, pa.Table)
+
+
+def as_frame(spark: SparkSession, rows: pa.Table | DataFrame) -> DataFrame:
+    """The rows as a Spark frame."""
+    return spark.createDataFrame(rows) if is_arrow(rows) else rows
+
+
+def _matching(frame: DataFrame, key_filter: KeyFilter) -> DataFrame:
+    """Rows that may match, as far as Parquet row groups can tell."""
+    from pyspark.sql import functions as f
+
+    values = [value for value in key_filter.values if value is not None]
+    if len(values) < len(key_filter.values) or not values or any(isinstance(value, float) for value in values):
+        return frame
+    column = f.col(quoted_name(key_filter.column))
+    if len(values) <= _EXACT_VALUES:
+        return frame.where(column.isin(values))
+    return frame.where(column.between(min(values), max(values)))  # type: ignore[type-var]

@@ -1,0 +1,113 @@
+"""Running the steps of a maintenance plan on Spark."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from pgtrickle_assets.differential.restrict import restrictions
+from pgtrickle_assets.differential.simplify import simplify
+from pgtrickle_assets.lake.model import WEIGHT_COLUMN
+from pgtrickle_assets.query.arrow_types import arrow_type
+from pgtrickle_assets.query.render import render
+from pgtrickle_assets.query.rewrite import scans
+from pgtrickle_assets.refresh.relations import KeyFilter, Relations, is_arrow
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pgtrickle_assets.differential.steps import Step
+    from pgtrickle_assets.query.plan import Node, Scan
+    from pgtrickle_assets.query.types import ColumnSchema
+
+_PRUNING_VALUES = 20_000
+"""More key values than this are not worth testing against file statistics."""
+
+
+def needed_columns(steps: Iterable[Step]) -> dict[str, frozenset[str]]:
+    """Columns that the steps read, by relation."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for step in steps:
+        for scan in scans(step.query):
+            found[scan.relation].update(scan.source_columns)
+    return {relation: frozenset(columns) for relation, columns in found.items()}
+
+
+@dataclass(slots=True)
+class StepsRunner:
+    """Runs steps in order and remembers what it sent to Spark.
+
+    Attributes:
+        spark: The session.
+        relations: What steps read, and where their outputs go.
+        collect: Whether outputs are brought to the driver (they are known to be small).
+        statements: (target, SQL) of every step that was run.
+        jobs: Spark jobs started.
+    """
+
+    spark: SparkSession
+    relations: Relations
+    collect: bool
+    statements: list[tuple[str, str]] = field(default_factory=list)
+    jobs: int = 0
+
+    def run(self, steps: Sequence[Step]) -> Mapping[str, pa.Table | DataFrame]:
+        """Run all steps.
+
+        Returns:
+            The rows of each state and result step, by target: Arrow when collected or known to be empty, else a frame.
+        """
+        used = {scan.relation for step in steps for scan in scans(step.query)}
+        outputs: dict[str, pa.Table | DataFrame] = {}
+        for step in steps:
+            rows = self._rows(step, is_read_later=step.target in used)
+            self.relations.add(step.target, rows)
+            if step.role != "intermediate":
+                outputs[step.target] = rows
+        return outputs
+
+    def _rows(self, step: Step, *, is_read_later: bool) -> pa.Table | DataFrame:
+        query = simplify(step.query, self.relations.is_empty)
+        if query is None:
+            return empty_rows(step.columns, weighted=step.weighted)
+        frame = self.spark.sql(self._statement(step, query))
+        if self.collect:
+            self.jobs += 1
+            return frame.toArrow()
+        return self.relations.keep(frame) if is_read_later else frame
+
+    def _statement(self, step: Step, query: Node) -> str:
+        filters = self._key_filters(query)
+        names = [column.name for column in step.columns]
+        if step.weighted:
+            names.append(WEIGHT_COLUMN)
+        output = [(column.id, name) for column, name in zip(query.output, names, strict=True)]
+        sql = render(query, "spark", lambda scan: self.relations.view(scan, filters.get(scan, ())), output)
+        self.statements.append((step.target, sql))
+        return sql
+
+    def _key_filters(self, query: Node) -> dict[Scan, tuple[KeyFilter, ...]]:
+        filters: dict[Scan, list[KeyFilter]] = defaultdict(list)
+        for restriction in restrictions(query):
+            if not self.relations.is_stored(restriction.scan.relation):
+                continue
+            rows = self.relations.rows(restriction.by.relation)
+            if not is_arrow(rows) or restriction.by_column not in rows.column_names:
+                continue
+            values = rows.column(restriction.by_column).unique()
+            if len(values) <= _PRUNING_VALUES:
+                wanted = [v for v in values.to_pylist() if restriction.null_safe or v is not None]
+                filters[restriction.scan].append(KeyFilter(restriction.column, tuple(wanted)))
+        return {scan: tuple(found) for scan, found in filters.items()}
+
+
+def empty_rows(columns: Sequence[ColumnSchema], *, weighted: bool) -> pa.Table:
+    """No rows, with the types of a step's output."""
+    fields = [pa.field(column.name, arrow_type(column.type)) for column in columns]
+    if weighted:
+        fields.append(pa.field(WEIGHT_COLUMN, pa.int64()))
+    return pa.schema(fields).empty_table()
