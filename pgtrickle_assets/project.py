@@ -19,7 +19,7 @@ from pgtrickle_assets.query.plan import QueryPlan
 from pgtrickle_assets.query.types import ColumnSchema, TableName, TableSchema
 from pgtrickle_assets.references import referenced_tables
 from pgtrickle_assets.schedules import Schedule, effective_schedules
-from pgtrickle_assets.schema_cache import KnownSchemas, read_cache, write_cache
+from pgtrickle_assets.schema_cache import KnownSchemas, cache_lock, read_cache, write_cache
 from pgtrickle_assets.stream_table import StreamTable
 from pgtrickle_assets.suggestions import did_you_mean
 from pgtrickle_assets.type_names import parse_column, parse_numeric
@@ -245,10 +245,17 @@ class Project:
             known=known,
         )
 
-    def remember(self, known: KnownSchemas) -> None:
-        """Keeps what was seen of sources and lake for the next load."""
-        if known != self.known:
-            write_cache(self.home, known)
+    def remember(self, change: Callable[[KnownSchemas], KnownSchemas]) -> None:
+        """Keeps what was seen of sources and lake for the next load.
+
+        Args:
+            change: What is known from what was; it gets what the last writer left, which may be another process.
+        """
+        with cache_lock(self.home):
+            before = read_cache(self.home)
+            after = change(before)
+            if after != before:
+                write_cache(self.home, after)
 
     def located(self, table: StreamTable, error: PgTrickleError) -> ConfigurationError:
         """An error of a query, placed in the file that holds it."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -17,10 +18,12 @@ from typing import Any, Final
 
 from pgtrickle_assets.errors import ConfigurationError
 from pgtrickle_assets.query.types import ColumnSchema, TableName, TableSchema
+from pgtrickle_assets.services.filelock import file_lock
 from pgtrickle_assets.type_names import parse_type
 
 CACHE_FILE: Final = "schemas.json"
 _VERSION: Final = 1
+_LOCK_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,14 @@ def read_cache(home: Path) -> KnownSchemas:
         raise ConfigurationError(
             f"the schema cache {file} is damaged.", hint="Delete it and run `pgtrickle apply`."
         ) from error
+
+
+@contextmanager
+def cache_lock(home: Path) -> Iterator[None]:
+    """Holds off other processes that would change the cache of `home`."""
+    home.mkdir(parents=True, exist_ok=True)
+    with file_lock(home / ".schemas.lock", seconds=_LOCK_SECONDS):
+        yield
 
 
 def write_cache(home: Path, known: KnownSchemas) -> None:

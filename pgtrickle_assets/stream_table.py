@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
@@ -90,6 +91,16 @@ class StreamTableOptions(BaseModel):
     def _partition_by_is_known(cls, value: str | None) -> str | None:
         if value is not None:
             _as_value_error(parse_partition_by, value)
+        return value
+
+    @field_validator("partition_start", "partition_end")
+    @classmethod
+    def _partition_limit_is_a_time(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                datetime.fromisoformat(value)
+            except ValueError as error:
+                raise ValueError(f"{value!r} is not a date; write it like 2024-07-01.") from error
         return value
 
     @field_validator("owners")

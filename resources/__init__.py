@@ -1,0 +1,1 @@
+"""Dagster resources: Spark, PostgreSQL, the refresh engine and the DuckLake IO manager."""

@@ -1,0 +1,1 @@
+"""Dagster sensors: they look, cheaply and without Spark, and ask for runs."""

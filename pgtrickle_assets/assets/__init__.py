@@ -1,0 +1,1 @@
+"""Dagster assets, checks and jobs of a project."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -29,7 +30,7 @@ class Engine(Protocol):
     """Refreshes of one project."""
 
     def sync(self) -> KnownSchemas:
-        """Makes lake, control schema and capture fit the project; cheap when they do. Returns what it saw of the sources."""
+        """Makes lake, control schema and capture fit the project, cheap when they do; returns what it saw."""
         ...
 
     def has_source_changes(self) -> bool:
@@ -37,11 +38,15 @@ class Engine(Protocol):
         ...
 
     def behind(self) -> frozenset[str]:
-        """Stream tables that are not built, or not for the present lake state of what they read; buffers do not count."""
+        """Stream tables not built for the present lake state of what they read; change buffers do not count."""
         ...
 
     def capture(self, run_id: str) -> MirrorReport:
         """Moves the change buffers of all sources into the mirrors, in one snapshot."""
+        ...
+
+    def head(self) -> int:
+        """The newest lake snapshot."""
         ...
 
     def prepare(
@@ -114,7 +119,7 @@ class EngineSession:
         self._lock = RLock()
         self._context: AbstractContextManager[Engine] | None = None
         self._engine: Engine | None = None
-        self._known: KnownSchemas | None = None
+        self._synced = False
 
     @property
     def engine(self) -> Engine:
@@ -129,9 +134,10 @@ class EngineSession:
         """The open engine, with sources, lake and control schema made ready once."""
         with self._lock:
             engine = self.engine
-            if self._known is None:
-                self._known = engine.sync()
-                self.project.remember(self._known)
+            if not self._synced:
+                seen = engine.sync()
+                self.project.remember(lambda known: replace(seen, bounds={**known.bounds, **seen.bounds}))
+                self._synced = True
             return engine
 
     def close(self) -> None:

@@ -1,0 +1,106 @@
+"""When sensors start a refresh, and which stream tables it is for. Decisions only: nothing here runs anything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import dagster as dg
+
+from pgtrickle_assets.assets.jobs import REBUILD, REFRESH, START
+from pgtrickle_assets.assets.processes import running_runs
+from pgtrickle_assets.errors import PgTrickleError
+from pgtrickle_assets.schedules import Calculated, is_due
+
+if TYPE_CHECKING:
+    from pgtrickle_assets.project import Project
+
+_TOLERATED_FAILURES: Final = 5
+_FIRST_WAIT: Final = timedelta(seconds=15)
+_LONGEST_WAIT: Final = timedelta(minutes=10)
+_RUNS_LOOKED_AT: Final = 8
+
+
+def following_changes(project: Project) -> tuple[str, ...]:
+    """Stream tables that are refreshed whenever a source changes."""
+    return tuple(name for name in project.order if isinstance(project.schedules[name], Calculated))
+
+
+def due_tables(
+    project: Project,
+    last_refresh: Mapping[str, datetime | None],
+    behind: frozenset[str],
+    now: datetime,
+    *,
+    sources_changed: bool,
+) -> tuple[str, ...]:
+    """Stream tables whose schedule has come and that have something to do.
+
+    Args:
+        project: The project.
+        last_refresh: Start of the last refresh of each stream table.
+        behind: Stream tables that are behind the lake.
+        now: The present.
+        sources_changed: Whether changes wait in the buffers of a source.
+    """
+    due: list[str] = []
+    for name in project.order:
+        if not is_due(project.schedules[name], last_refresh.get(name), now):
+            continue
+        plan = project.plan(name)
+        moves_with_time = plan is not None and bool(plan.stable_functions or plan.volatile_functions)
+        if sources_changed or moves_with_time or behind.intersection(project.closure([name])):
+            due.append(name)
+    return tuple(due)
+
+
+def refresh_request(project: Project, names: Sequence[str], reason: str) -> dg.RunRequest:
+    """A run of `refresh` for these stream tables.
+
+    It has no run key: Dagster would never again start a run of the same key, and what is there to do is known from the
+    lake alone.
+    """
+    config: dict[str, Any] = {"initiated_by": "SCHEDULER"}
+    if len(names) < len(project.order):
+        config["stream_tables"] = list(names)
+    return dg.RunRequest(run_config={"ops": {START: {"config": config}}}, tags={"pgtrickle/reason": reason})
+
+
+def reason_to_wait(instance: dg.DagsterInstance, now: datetime) -> str | None:
+    """Why no refresh may start now: one is queued or running, or the last ones failed a moment ago."""
+    running = running_runs(instance, {REFRESH, REBUILD})
+    if running:
+        return f"run {running[0].run_id} is {running[0].status.value.lower()}"
+    failures, ended = 0, None
+    for record in instance.get_run_records(dg.RunsFilter(job_name=REFRESH), limit=_RUNS_LOOKED_AT):
+        if record.dagster_run.status != dg.DagsterRunStatus.FAILURE:
+            break
+        ended = ended or datetime.fromtimestamp(record.end_time or record.update_timestamp.timestamp(), UTC)
+        failures += 1
+    if ended is not None:
+        wait = min(_FIRST_WAIT * 2 ** (failures - 1), _LONGEST_WAIT)
+        if now < ended + wait:
+            seconds = int((ended + wait - now).total_seconds())
+            return f"the last {failures} refresh runs failed; next try in {seconds} s"
+    return None
+
+
+def tolerate(cursor: str | None, error: PgTrickleError) -> dg.SensorResult:
+    """A skipped tick for an error that may pass; counts in the cursor how often it came in a row.
+
+    Raises:
+        PgTrickleError: The error, when it has come too often to be hidden.
+    """
+    count = _failures(cursor) + 1
+    if count > _TOLERATED_FAILURES:
+        raise error
+    return dg.SensorResult(skip_reason=dg.SkipReason(str(error)), cursor=json.dumps({"version": 1, "failures": count}))
+
+
+def _failures(cursor: str | None) -> int:
+    try:
+        return int(json.loads(cursor or "{}").get("failures", 0))
+    except (ValueError, AttributeError, TypeError):
+        return 0

@@ -1,0 +1,202 @@
+"""The jobs: `refresh` and `rebuild` (one run, one Spark session, everything asked for), `verify`, `maintain`.
+
+A Dagster run cannot mix partition definitions, and a refresh materializes only partitions that its delta reaches. So
+`refresh` is no asset job: it has a step per stream table, wired like their dependencies, whose outputs go through the
+same IO manager as those of the assets. When a step fails, its readers are skipped and the others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import dagster as dg
+from pydantic import Field
+
+from pgtrickle_assets.assets.checks import EQUALS_FULL
+from pgtrickle_assets.assets.engine import EngineSession
+from pgtrickle_assets.assets.failures import RETRIES, step_failures
+from pgtrickle_assets.assets.keys import ENGINE, IO_MANAGER, SPARK, SPARK_POOL, identifier, lake_key
+from pgtrickle_assets.assets.processes import mark_process
+from pgtrickle_assets.assets.source_assets import capture, mirror_events
+from pgtrickle_assets.assets.stream_table_assets import prepare
+from pgtrickle_assets.errors import PgTrickleError
+
+if TYPE_CHECKING:
+    from pgtrickle_assets.project import Project
+    from pgtrickle_assets.stream_table import StreamTable
+
+REFRESH: Final = "refresh"
+REBUILD: Final = "rebuild"
+VERIFY: Final = "verify"
+MAINTAIN: Final = "maintain"
+START: Final = "capture"
+"""Name of the first step, which takes the run's configuration."""
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What a run has to do: the cut it reads at and, by stream table, the partitions (None: all)."""
+
+    cut: int
+    partitions: Mapping[str, tuple[str, ...] | None]
+    full: bool
+    initiated_by: str
+
+
+class RefreshRunConfig(dg.Config):
+    """Configuration of a `refresh` or `rebuild` run."""
+
+    stream_tables: list[str] | None = Field(
+        default=None,
+        description="Stream tables to refresh, as schema.table; everything upstream comes along. All by default.",
+    )
+    partitions: list[str] | None = Field(
+        default=None, description="Partitions of the named stream table to refresh; needs exactly one stream table."
+    )
+    full: bool = Field(default=False, description="Recompute from scratch instead of moving the difference.")
+    capture: bool = Field(default=True, description="Move the change buffers of the sources into the mirrors first.")
+    initiated_by: str = Field(default="MANUAL", description="Recorded in the refresh history.")
+
+
+def build_jobs(project: Project) -> list[Any]:
+    """All jobs of a project; a project without stream tables has only `maintain`."""
+    jobs: list[Any] = [_maintain_job()]
+    if project.stream_tables:
+        graph = _refresh_graph(project)
+        jobs += [
+            graph.to_job(
+                name=REFRESH,
+                description="Move the sources' changes into the lake and refresh the stream tables that they reach.",
+                executor_def=dg.in_process_executor,
+                op_retry_policy=RETRIES,
+            ),
+            graph.to_job(
+                name=REBUILD,
+                description="Recompute stream tables in full, state included.",
+                config={"ops": {START: {"config": {"full": True}}}},
+                executor_def=dg.in_process_executor,
+                op_retry_policy=RETRIES,
+            ),
+            dg.define_asset_job(
+                VERIFY,
+                selection=dg.AssetSelection.checks(
+                    *(dg.AssetCheckKey(lake_key(table.table), EQUALS_FULL) for table in project.stream_tables)
+                ),
+                description="Run the check differential_equals_full on every stream table.",
+                executor_def=dg.in_process_executor,
+            ),
+        ]
+    return jobs
+
+
+def run_plan(project: Project, config: RefreshRunConfig, cut: int) -> RunPlan:
+    """What a configuration asks for.
+
+    A rebuild of named stream tables refreshes what is upstream of them but recomputes only them.
+
+    Raises:
+        ConfigurationError: For an unknown stream table.
+        PgTrickleError: For partitions without exactly one stream table.
+    """
+    named = project.order if config.stream_tables is None else tuple(config.stream_tables)
+    if config.partitions is not None and len(named) != 1:
+        raise PgTrickleError(
+            "Partitions were given for more than one stream table.", hint="Name exactly one stream table."
+        )
+    partitions: dict[str, tuple[str, ...] | None] = dict.fromkeys(project.closure(named))
+    if config.partitions is not None:
+        partitions[named[0]] = tuple(config.partitions)
+    return RunPlan(cut, partitions, config.full, config.initiated_by)
+
+
+def _refresh_graph(project: Project) -> dg.GraphDefinition:
+    start = _start_op(project)
+    steps = {table.name: _stream_table_op(table) for table in project.stream_tables}
+
+    def compose() -> None:
+        plan = start()
+        done: dict[str, Any] = {}
+        for table in project.stream_tables:
+            upstream = [done[name] for name in project.upstream[table.name]]
+            outputs = steps[table.name](plan, upstream) if upstream else steps[table.name](plan)
+            done[table.name] = outputs.done
+
+    return dg.graph(name="refresh_stream_tables")(compose)
+
+
+def _start_op(project: Project) -> dg.OpDefinition:
+    @dg.op(
+        name=START, out=dg.Out(io_manager_key="mem_io_manager"), required_resource_keys={ENGINE}, retry_policy=RETRIES
+    )
+    def start(context: dg.OpExecutionContext, config: RefreshRunConfig) -> RunPlan:
+        session: EngineSession = getattr(context.resources, ENGINE)
+        mark_process(context)
+        with step_failures():
+            run_plan(project, config, 0)
+        if config.capture:
+            report = capture(session, context)
+            for event in mirror_events(report):
+                context.log_event(event)
+            cut = report.cut
+        else:
+            with step_failures():
+                cut = session.synced().head()
+        return run_plan(project, config, cut)
+
+    return start
+
+
+def _stream_table_op(table: StreamTable) -> dg.OpDefinition:
+    @dg.op(
+        name=identifier(table.table.schema, table.table.name),
+        description=f"Refresh {table.name}.",
+        ins={"plan": dg.In(RunPlan), "upstream": dg.In(dg.Nothing)},
+        out={
+            "refreshed": dg.Out(
+                io_manager_key=IO_MANAGER, is_required=False, metadata={"pgtrickle/stream_table": table.name}
+            ),
+            "done": dg.Out(dg.Nothing),
+        },
+        required_resource_keys={ENGINE, SPARK},
+        retry_policy=RETRIES,
+        pool=SPARK_POOL,
+        tags={"kind": "spark"},
+    )
+    def refresh_stream_table(context: dg.OpExecutionContext, plan: RunPlan) -> Iterator[dg.Output[Any]]:
+        if table.name in plan.partitions:
+            session: EngineSession = getattr(context.resources, ENGINE)
+            session.cut = plan.cut
+            prepared = prepare(
+                session,
+                context,
+                table.name,
+                partitions=plan.partitions[table.name],
+                full=plan.full,
+                initiated_by=plan.initiated_by,
+            )
+            yield dg.Output(prepared, "refreshed")
+        yield dg.Output(None, "done")
+
+    return refresh_stream_table
+
+
+def _maintain_job() -> dg.JobDefinition:
+    @dg.op(name=MAINTAIN, required_resource_keys={ENGINE})
+    def maintain(context: dg.OpExecutionContext) -> None:
+        session: EngineSession = getattr(context.resources, ENGINE)
+        mark_process(context)
+        with step_failures():
+            removed = session.synced().maintain()
+        for kind, count in removed.items():
+            context.log.info("%s: %d", kind, count)
+        context.add_output_metadata(dict(removed))
+
+    @dg.graph(name="maintain_lake")
+    def maintain_lake() -> None:
+        maintain()
+
+    return maintain_lake.to_job(
+        name=MAINTAIN, description="Remove what nobody needs any more.", executor_def=dg.in_process_executor
+    )

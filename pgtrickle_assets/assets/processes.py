@@ -1,0 +1,64 @@
+"""Which process a run lives in, so that a run whose process was killed does not count as running for ever.
+
+Dagster's default launcher has no health check: after a kill -9 a run stays STARTED and would hold back every later one.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Final
+
+import dagster as dg
+
+PROCESS_TAG: Final = "pgtrickle/process"
+
+
+def mark_process(context: dg.OpExecutionContext | dg.AssetExecutionContext) -> None:
+    """Records this process on the run, once."""
+    mark = process_mark()
+    if context.run.tags.get(PROCESS_TAG) != mark:
+        context.instance.add_run_tags(context.run_id, {PROCESS_TAG: mark})
+
+
+def process_mark(pid: int | None = None) -> str:
+    """Host, process id and start time, which together no other process ever has."""
+    pid = os.getpid() if pid is None else pid
+    return f"{socket.gethostname()}:{pid}:{_start_time(pid) or 0}"
+
+
+def is_dead(mark: str) -> bool:
+    """Whether the process is known to be gone; False when it ran on another host."""
+    host, pid, _ = mark.rsplit(":", 2)
+    return host == socket.gethostname() and mark != process_mark(int(pid))
+
+
+def running_runs(instance: dg.DagsterInstance, job_names: set[str]) -> list[dg.DagsterRun]:
+    """Runs of these jobs that wait or run; a run whose process is gone is reported as failed and left out."""
+    unfinished = [
+        dg.DagsterRunStatus.NOT_STARTED,
+        dg.DagsterRunStatus.QUEUED,
+        dg.DagsterRunStatus.STARTING,
+        dg.DagsterRunStatus.STARTED,
+        dg.DagsterRunStatus.CANCELING,
+    ]
+    alive: list[dg.DagsterRun] = []
+    for name in sorted(job_names):
+        for run in instance.get_runs(dg.RunsFilter(job_name=name, statuses=unfinished)):
+            mark = run.tags.get(PROCESS_TAG)
+            if mark is not None and is_dead(mark):
+                instance.report_run_failed(run, "The process of this run is gone.")
+            else:
+                alive.append(run)
+    return alive
+
+
+def _start_time(pid: int) -> str | None:
+    """Start of a process in clock ticks since boot, field 22 of its stat file; None when there is no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # The command name may hold blanks and brackets; the fields after the last bracket do not.
+    return stat.rpartition(")")[2].split()[19]

@@ -1,0 +1,57 @@
+"""From a project to Dagster definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from pgtrickle_assets.assets.checks import build_checks
+from pgtrickle_assets.assets.jobs import REFRESH, build_jobs
+from pgtrickle_assets.assets.keys import ENGINE, IO_MANAGER, SPARK
+from pgtrickle_assets.assets.source_assets import build_mirror_assets, source_specs
+from pgtrickle_assets.assets.stream_table_assets import build_stream_table_assets
+from resources.ducklake_io_manager import ducklake_io_manager
+from resources.engine import engine_resource
+from resources.postgres import postgres_resource
+from resources.spark import spark_resource
+from sensors.due_refreshes import due_refreshes_sensor
+from sensors.source_changes import source_changes_sensor
+
+if TYPE_CHECKING:
+    from pgtrickle_assets.project import Project
+
+
+def build_definitions(project: Project, *, resources: Mapping[str, Any] | None = None) -> dg.Definitions:
+    """Assets, checks, jobs, sensors and resources of a project.
+
+    Needs neither PostgreSQL nor Spark nor the lake. To merge into a code location of your own, use
+    `Definitions.merge(build_definitions(project), ...)`.
+
+    Args:
+        project: The project.
+        resources: Resources that replace ours, by key (`spark`, `postgres`, `pgtrickle`, `ducklake_io_manager`).
+
+    Raises:
+        ConfigurationError: For a query that cannot be planned, as far as the columns of its inputs are known.
+    """
+    jobs = build_jobs(project)
+    refresh = next((job for job in jobs if job.name == REFRESH), None)
+    sensors = [
+        build(project, refresh) for build in (source_changes_sensor, due_refreshes_sensor) if refresh is not None
+    ]
+    return dg.Definitions(
+        assets=[*source_specs(project), *build_mirror_assets(project), *build_stream_table_assets(project)],
+        asset_checks=build_checks(project),
+        jobs=jobs,
+        sensors=sensors,
+        resources={
+            SPARK: spark_resource(project),
+            "postgres": postgres_resource(project),
+            ENGINE: engine_resource(project),
+            IO_MANAGER: ducklake_io_manager(),
+            **(resources or {}),
+        },
+        executor=dg.in_process_executor,
+    )

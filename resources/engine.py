@@ -1,0 +1,42 @@
+"""The refresh engine as a resource: one per run, opened at its first use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, cast
+
+import dagster as dg
+
+from pgtrickle_assets.assets.engine import Engine, EngineSession, OpenEngine, SparkProvider
+from pgtrickle_assets.assets.keys import SPARK
+
+if TYPE_CHECKING:
+    from pgtrickle_assets.project import Project
+
+
+def open_refresh_engine(project: Project, spark: SparkProvider) -> AbstractContextManager[Engine]:
+    """Opens the refresh engine of a project."""
+    from pgtrickle_assets.refresh.api import RefreshEngine
+
+    from pgtrickle_assets.connections import project_settings
+
+    return cast("AbstractContextManager[Engine]", RefreshEngine.open(project, project_settings(project), spark))
+
+
+def engine_resource(project: Project, open_engine: OpenEngine = open_refresh_engine) -> dg.ResourceDefinition:
+    """The resource `pgtrickle` of a project: an `EngineSession`.
+
+    Args:
+        project: The project.
+        open_engine: Opens the engine.
+    """
+
+    def session(context: dg.InitResourceContext) -> Iterator[EngineSession]:
+        spark = getattr(context.resources, SPARK)
+        with EngineSession(project, lambda: spark.spark_session, open_engine).closing() as opened:
+            yield opened
+
+    return dg.ResourceDefinition(
+        resource_fn=session, required_resource_keys={SPARK}, description="Refreshes the project's stream tables."
+    )

@@ -1,0 +1,52 @@
+"""`source_changes`: PostgreSQL has changes that are not in the lake, so start a refresh."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from pgtrickle_assets.assets.automation import following_changes, reason_to_wait, refresh_request, tolerate
+from pgtrickle_assets.assets.keys import ENGINE
+from pgtrickle_assets.errors import PgTrickleError
+
+if TYPE_CHECKING:
+    from pgtrickle_assets.assets.engine import EngineSession
+    from pgtrickle_assets.project import Project
+
+_INTERVAL_SECONDS = 10
+
+
+def source_changes_sensor(project: Project, job: dg.JobDefinition) -> dg.SensorDefinition:
+    """Requests one run for all stream tables that follow changes, unless one is queued or running already."""
+    names = following_changes(project)
+
+    @dg.sensor(
+        name="source_changes",
+        job=job,
+        minimum_interval_seconds=_INTERVAL_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        required_resource_keys={ENGINE},
+        description="Starts a refresh when a source has changed.",
+    )
+    def source_changes(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        session: EngineSession = getattr(context.resources, ENGINE)
+        if not names:
+            return _skip("no stream table follows changes; due_refreshes starts those with a schedule")
+        wait = reason_to_wait(context.instance, datetime.now(UTC))
+        if wait is not None:
+            return _skip(wait)
+        try:
+            changed = session.engine.has_source_changes() or bool(session.engine.behind().intersection(names))
+        except PgTrickleError as error:
+            return tolerate(context.cursor, error)
+        if not changed:
+            return _skip("no source has changed")
+        return dg.SensorResult(run_requests=[refresh_request(project, names, "a source has changed")], cursor="")
+
+    return source_changes
+
+
+def _skip(reason: str) -> dg.SensorResult:
+    return dg.SensorResult(skip_reason=dg.SkipReason(f"{reason[0].upper()}{reason[1:]}."), cursor="")
