@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
+import socket
 import sys
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
+from pgtrickle_assets.errors import ServiceError
 from pgtrickle_assets.services.java import java_home
 
 if TYPE_CHECKING:
@@ -17,6 +21,8 @@ if TYPE_CHECKING:
     from pgtrickle_assets.settings import Settings
 
 APPLICATION_NAME = "pgtrickle"
+_CONNECT_PORT = 15002
+_REACH_SECONDS = 10.0
 
 # What decides results: never left to a default that another Spark release may change.
 SEMANTICS = {
@@ -39,8 +45,6 @@ TUNING = {
     # One thread per core; small deltas run as one task anyway.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.debug.maxToStringFields": "200",
-    # A call into the JVM per DataFrame operation, to remember which Python line made it.
-    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 
 
@@ -55,25 +59,50 @@ def spark_session(settings: Settings, *, name: str = APPLICATION_NAME) -> SparkS
         name: Application name that Spark's UI and logs show.
 
     Raises:
-        ServiceError: No suitable Java.
+        ServiceError: No suitable Java, or the remote server does not answer.
     """
     from pyspark.sql import SparkSession
 
     # It writes the whole Java trace of an error that is raised anyway.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     builder = SparkSession.builder.appName(name)
-    if remote := settings.spark_remote:
-        session = builder.remote(remote.get_secret_value()).getOrCreate()
-        for key, value in {**session_configuration(settings), **settings.spark_conf}.items():
-            session.conf.set(key, value)
-        return session
-    prepare_environment(settings)
-    builder = builder.master(settings.spark_master)
-    for key, value in {**static_configuration(settings), **session_configuration(settings)}.items():
+    configuration = session_configuration(settings)
+    if settings.spark_remote is not None:
+        remote = settings.spark_remote.get_secret_value()
+        _require_reachable(remote)
+        builder = builder.remote(remote)
+    else:
+        # PySpark starts its JVM from the process's environment; there is no other way to tell it.
+        os.environ.update(prepare_environment(settings))
+        builder = builder.master(settings.spark_master)
+        configuration = {**static_configuration(settings), **configuration}
+    for key, value in {**configuration, **settings.spark_conf}.items():
         builder = builder.config(key, value)
-    for key, value in settings.spark_conf.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    if settings.spark_remote is not None:
+        _bound_retries(session)
+    return session
+
+
+def _require_reachable(remote: str) -> None:
+    """Fail now: Spark Connect's client tries for ten minutes to reach a server that is not there."""
+    address = urlsplit(remote)
+    host, port = address.hostname or "localhost", address.port or _CONNECT_PORT
+    try:
+        socket.create_connection((host, port), timeout=_REACH_SECONDS).close()
+    except OSError as error:
+        raise ServiceError(
+            f"The Spark Connect server at {host}:{port} cannot be reached: {error.strerror or error}.",
+            hint="Start it, or unset PGTRICKLE_SPARK_REMOTE to run Spark in this process.",
+        ) from error
+
+
+def _bound_retries(session: SparkSession) -> None:
+    """A server that went away fails a run in half a minute, not ten; the same when the session is released at exit."""
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    policy = DefaultPolicy(max_retries=7, max_backoff=8_000, max_server_retry_delay=8_000)
+    session.client.set_retry_policies([policy])
 
 
 def session_configuration(settings: Settings) -> dict[str, str]:
@@ -104,6 +133,8 @@ def static_configuration(settings: Settings) -> dict[str, str]:
         "spark.local.dir": str(scratch / "local"),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",
+        # A call into the JVM per DataFrame operation, to remember which Python line made it.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.pyspark.python": sys.executable,
         "spark.pyspark.driver.python": sys.executable,
     }
@@ -116,13 +147,24 @@ def scratch_folder(settings: Settings) -> Path:
     return folder.resolve()
 
 
-def prepare_environment(settings: Settings) -> None:
-    """Point this process's environment at the Java and Python that Spark must use.
+def prepare_environment(settings: Settings) -> dict[str, str]:
+    """Environment in which PySpark starts a JVM with the right Java, Python and Spark.
 
-    PySpark starts its JVM from the environment; there is no other way to tell it.
+    Returns:
+        A copy of this process's environment with what Spark's launcher reads changed.
+
+    Raises:
+        ServiceError: No suitable Java.
     """
-    os.environ["JAVA_HOME"] = str(java_home(scratch_folder(settings)))
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    # The launcher script finds our host name otherwise, and that may not resolve.
-    os.environ.setdefault("SPARK_LOCAL_IP", settings.spark_bind_address)
+    found = importlib.util.find_spec("pyspark")
+    # A Spark of another version that is installed on the machine does not understand this PySpark.
+    own = {} if found is None or found.origin is None else {"SPARK_HOME": str(Path(found.origin).parent)}
+    return {
+        **os.environ,
+        **own,
+        "JAVA_HOME": str(java_home(scratch_folder(settings))),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        # The launcher asks for our host name otherwise, and that may not resolve.
+        "SPARK_LOCAL_IP": os.environ.get("SPARK_LOCAL_IP", settings.spark_bind_address),
+    }
