@@ -1,0 +1,160 @@
+"""From the plan of a defining query to the steps that keep its result up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pgtrickle_assets.differential.derivation import DeltaRule, Derivation, read_current
+from pgtrickle_assets.differential.join import inner_join_delta, is_join_group
+from pgtrickle_assets.differential.linear import (
+    filter_delta,
+    generate_delta,
+    project_delta,
+    scan_delta,
+    union_delta,
+    values_delta,
+)
+from pgtrickle_assets.differential.lower import Lowered, lower
+from pgtrickle_assets.differential.outer_join import outer_join_delta
+from pgtrickle_assets.differential.reasons import reasons_against
+from pgtrickle_assets.differential.semi_join import semi_join_delta
+from pgtrickle_assets.differential.state import State
+from pgtrickle_assets.differential.steps import RESULT, DeriveOptions, InputChange, Reason, StateTable, Step
+from pgtrickle_assets.differential.view import View, consolidated
+from pgtrickle_assets.query.plan import (
+    Filter,
+    Generate,
+    Join,
+    Node,
+    Project,
+    QueryPlan,
+    Scan,
+    UnionAll,
+    Values,
+)
+from pgtrickle_assets.query.rewrite import IdGenerator, all_ids
+
+
+def join_delta(derivation: Derivation, node: Node) -> View | None:
+    """The rule for the kind of join."""
+    assert isinstance(node, Join)  # noqa: S101 - the table below sends joins only
+    match node.kind:
+        case "inner":
+            return inner_join_delta(derivation, node)
+        case "semi" | "anti":
+            return semi_join_delta(derivation, node)
+        case _:
+            return outer_join_delta(derivation, node)
+
+
+def _filter_or_join(derivation: Derivation, node: Node) -> View | None:
+    return inner_join_delta(derivation, node) if is_join_group(node) else filter_delta(derivation, node)
+
+
+def _project_or_join(derivation: Derivation, node: Node) -> View | None:
+    return inner_join_delta(derivation, node) if is_join_group(node) else project_delta(derivation, node)
+
+
+DELTA_RULES: Mapping[type[Node], DeltaRule] = {
+    Scan: scan_delta,
+    Values: values_delta,
+    Filter: _filter_or_join,
+    Project: _project_or_join,
+    UnionAll: union_delta,
+    Generate: generate_delta,
+    Join: join_delta,
+}
+"""The delta rule per operator of a lowered plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenancePlan:
+    """How one stream table is maintained.
+
+    Attributes:
+        plan: The defining query.
+        reasons: Why it is not differential; empty when it is.
+    """
+
+    plan: QueryPlan
+    reasons: tuple[Reason, ...]
+    lowered: Lowered | None
+
+    @property
+    def differential(self) -> bool:
+        """Whether `delta_steps` can bring the result from frontier to cut."""
+        return self.lowered is not None
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        """Operators with a state relation, in the order of their maintenance."""
+        return () if self.lowered is None else self.lowered.states
+
+    @property
+    def state_tables(self) -> tuple[StateTable, ...]:
+        """The stored relations beside the result."""
+        return tuple(state.table for state in self.states)
+
+    def full_steps(self) -> tuple[Step, ...]:
+        """Steps that compute state relations and result from the inputs at the cut (`Version.CURRENT`)."""
+        root = self.plan.root if self.lowered is None else self.lowered.root
+        derivation = Derivation({}, self._ids(), DELTA_RULES)
+        for state in self.states:
+            content = state.full(derivation.ids)
+            derivation.emit(state.relation.name, content, state.relation.columns, "state", state.rule)
+        self._emit_result(derivation, read_current(root, derivation.ids), "full")
+        return tuple(derivation.steps)
+
+    def delta_steps(self, changes: Mapping[str, InputChange]) -> tuple[Step, ...]:
+        """Steps that compute the Z-set deltas of state relations and result.
+
+        Args:
+            changes: What the delta of each input holds, by the keys of `QueryPlan.inputs`; an input that is left out is
+                unchanged and read in one version only.
+
+        Returns:
+            The steps in order; none when no input changed. State relations without a step are unchanged.
+
+        Raises:
+            ValueError: The plan is not differential.
+        """
+        if self.lowered is None:
+            raise ValueError("a plan with reasons against it has no delta steps")
+        derivation = Derivation(dict(changes), self._ids(), DELTA_RULES)
+        for state in self.lowered.states:
+            change = state.change(derivation)
+            if change is not None:
+                derivation.emit(state.relation.name, change, state.relation.columns, "state", state.rule)
+                derivation.changes[state.relation.name] = InputChange()
+        result = derivation.delta(self.lowered.root)
+        if result is not None:
+            columns = self.lowered.root.output
+            self._emit_result(derivation, consolidated(result, columns, derivation.ids), "delta")
+        return tuple(derivation.steps)
+
+    def _ids(self) -> IdGenerator:
+        taken = set(all_ids(self.plan.root))
+        if self.lowered is not None:
+            taken |= all_ids(self.lowered.root)
+            for state in self.lowered.states:
+                taken |= all_ids(state.child)
+                taken |= {column.id for column in state.relation.plan_columns}
+        return IdGenerator(taken)
+
+    def _emit_result(self, derivation: Derivation, view: View, rule: str) -> None:
+        columns = [
+            (column, schema.name) for column, schema in zip(self.plan.root.output, self.plan.output, strict=True)
+        ]
+        derivation.emit(RESULT, view, columns, "result", rule)
+
+
+def derive(plan: QueryPlan, options: DeriveOptions | None = None) -> MaintenancePlan:
+    """The maintenance of a defining query.
+
+    A plan that reads volatile or stable functions, or holds a part that only full recompute evaluates, is not
+    differential; `reasons` then says why.
+    """
+    reasons = reasons_against(plan)
+    lowered = None if reasons else lower(plan.root, options or DeriveOptions())
+    return MaintenancePlan(plan, reasons, lowered)

@@ -1,0 +1,109 @@
+"""What the engine hands to an executor: steps, state tables and reasons, as plain data.
+
+An executor runs steps in order. The output of a step becomes a relation named `target` that later steps scan; see
+`Step`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal as TypingLiteral
+
+from pgtrickle_assets.query.plan import Node, Scan
+from pgtrickle_assets.query.types import ColumnSchema
+
+RESULT = "result"
+"""Relation name of the visible result; a step of role `result` targets it."""
+
+StepRole = TypingLiteral["intermediate", "state", "result"]
+
+
+@dataclass(frozen=True, slots=True)
+class InputChange:
+    """Which kinds of rows the delta of an input holds. An input with neither is unchanged."""
+
+    inserts: bool = True
+    deletes: bool = True
+
+    @property
+    def any(self) -> bool:
+        """Whether there is a change at all."""
+        return self.inserts or self.deletes
+
+
+@dataclass(frozen=True, slots=True)
+class Restriction:
+    """Only rows of `scan` whose `column` equals some value of `by_column` in the relation of `by` can matter.
+
+    Columns are names in the stored relations. With `null_safe`, NULL equals NULL; otherwise rows with NULL don't matter.
+    The executor may skip files and row groups that hold no such value; it need not.
+    """
+
+    scan: Scan
+    column: str
+    by: Scan
+    by_column: str
+    null_safe: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One query of a maintenance run.
+
+    Attributes:
+        target: Name of the relation that holds the step's output for later steps.
+        query: A plan whose output columns are `columns` in order, followed by the weight column when `weighted`.
+        columns: Names and types of the output, without the weight.
+        role: `state` steps give the new content (full) or the Z-set delta of a state relation, `result` steps the same
+            of the visible table, `intermediate` outputs are dropped at the end of the run.
+        weighted: Whether the output has a BIGINT weight column, named `__pgt_weight`, last.
+        rule: Name of the rule that made the step, as in `reasons.RULES`.
+    """
+
+    target: str
+    query: Node
+    columns: tuple[ColumnSchema, ...]
+    role: StepRole
+    weighted: bool
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class StateTable:
+    """A stored relation that the visible columns don't carry.
+
+    `relation` is its name in scans. Rows are unique by `key`; an empty key with `single_row` false means a bag.
+    """
+
+    relation: str
+    columns: tuple[ColumnSchema, ...]
+    key: tuple[str, ...]
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a plan, or a part of it, is not maintained better."""
+
+    code: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeriveOptions:
+    """Choices of the user that change rules.
+
+    `algebraic_floats` lets sums of floats be kept by adding and subtracting, which drifts from a recompute.
+    """
+
+    algebraic_floats: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRule:
+    """One line of `explain`: an operator of the plan and the rule that maintains it."""
+
+    operator: str
+    rule: str
+    state: str = ""
+    inputs: tuple[str, ...] = field(default=())

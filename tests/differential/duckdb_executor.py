@@ -1,0 +1,275 @@
+"""Runs maintenance plans on DuckDB and compares what they maintain with a full recompute.
+
+Base tables are bags kept in two versions with the Z-set between them. State relations and the visible result are stored
+bags to which the deltas of a run are applied by (content, count); a count that would become negative is an error.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pgtrickle_assets.differential.derive import MaintenancePlan, derive
+from pgtrickle_assets.differential.simplify import simplify
+from pgtrickle_assets.differential.steps import RESULT, DeriveOptions, InputChange, Step
+from pgtrickle_assets.query.plan import Node, QueryPlan, Scan, Version
+from pgtrickle_assets.query.render import render
+from pgtrickle_assets.query.render_types import type_name
+from pgtrickle_assets.query.types import ColumnSchema
+
+if TYPE_CHECKING:
+    import duckdb
+
+WEIGHT = "__pgt_weight"
+Rows = Iterable[Sequence[Any]]
+
+
+def quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def connect() -> duckdb.DuckDBPyConnection:
+    import duckdb
+
+    connection = duckdb.connect(":memory:", config={"threads": 1})
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
+
+
+class Mismatch(AssertionError):
+    """What is maintained differs from what the query gives."""
+
+
+@dataclass
+class Table:
+    """A stored bag with its state before and after the batch that is being applied."""
+
+    columns: tuple[ColumnSchema, ...]
+    old: str
+    new: str
+    delta: str
+
+
+@dataclass
+class Warehouse:
+    """Base tables and stream tables in one DuckDB."""
+
+    connection: duckdb.DuckDBPyConnection
+    tables: dict[str, Table] = field(default_factory=dict)
+    made: int = 0
+
+    def fresh(self, label: str) -> str:
+        self.made += 1
+        return f"{label}_{self.made}"
+
+    def create(self, name: str, columns: Sequence[ColumnSchema], rows: Rows = ()) -> None:
+        """A base table with its rows."""
+        old, new, delta = (self.fresh(part) for part in ("old", "new", "delta"))
+        listed = ", ".join(f"{quote(c.name)} {type_name(c.type, 'duckdb')}" for c in columns)
+        for table in (old, new):
+            self.connection.execute(f"CREATE TABLE {table} ({listed})")
+        self.connection.execute(f"CREATE TABLE {delta} ({listed}, {WEIGHT} BIGINT)")
+        self.tables[name] = Table(tuple(columns), old, new, delta)
+        self._insert(new, rows)
+        self.settle()
+
+    def _insert(self, table: str, rows: Rows) -> None:
+        rows = [list(row) for row in rows]
+        if rows:
+            marks = ", ".join("?" for _ in rows[0])
+            self.connection.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
+
+    def change(self, name: str, delta: Rows) -> None:
+        """Add rows with a weight as last value to the delta of a base table."""
+        self._insert(self.tables[name].delta, delta)
+
+    def execute(self, statement: str) -> None:
+        """Run a DML statement against the new state of the base tables (views named as in the query)."""
+        self.connection.execute(statement)
+
+    def apply(self) -> None:
+        """Bring the new state of base tables to old + delta."""
+        for table in self.tables.values():
+            _apply(self.connection, table.old, table.delta, table.new, table.columns)
+
+    def take_difference(self) -> None:
+        """Make each base table's delta the difference between its two states."""
+        for table in self.tables.values():
+            names = ", ".join(quote(c.name) for c in table.columns)
+            self.connection.execute(f"DELETE FROM {table.delta}")
+            self.connection.execute(
+                f"INSERT INTO {table.delta} SELECT {names}, CAST(sum(pgt_n) AS BIGINT) FROM (SELECT {names}, 1 AS pgt_n FROM "
+                f"{table.new} UNION ALL SELECT {names}, -1 FROM {table.old}) GROUP BY ALL HAVING sum(pgt_n) <> 0"
+            )
+
+    def settle(self) -> None:
+        """The new state becomes the old one."""
+        for table in self.tables.values():
+            self.connection.execute(f"DELETE FROM {table.old}")
+            self.connection.execute(f"INSERT INTO {table.old} SELECT * FROM {table.new}")
+            self.connection.execute(f"DELETE FROM {table.delta}")
+
+    def changes(self) -> dict[str, InputChange]:
+        found: dict[str, InputChange] = {}
+        for name, table in self.tables.items():
+            low, high = self.connection.execute(f"SELECT min({WEIGHT}), max({WEIGHT}) FROM {table.delta}").fetchone()
+            if low is not None:
+                found[name] = InputChange(inserts=high > 0, deletes=low < 0)
+        return found
+
+
+def _apply(
+    connection: duckdb.DuckDBPyConnection, old: str, delta: str, new: str, columns: Sequence[ColumnSchema]
+) -> None:
+    names = ", ".join(quote(c.name) for c in columns)
+    connection.execute(
+        f"CREATE OR REPLACE TEMP TABLE pgt_counts AS SELECT {names}, sum(pgt_n) AS pgt_n FROM (SELECT {names}, 1 AS pgt_n FROM {old} "
+        f"UNION ALL SELECT {names}, {WEIGHT} FROM {delta}) GROUP BY ALL HAVING sum(pgt_n) <> 0"
+    )
+    negative = connection.execute("SELECT * FROM pgt_counts WHERE pgt_n < 0").fetchall()
+    if negative:
+        raise Mismatch(f"{delta} deletes rows that {old} does not hold: {negative[:5]}")
+    connection.execute(f"DELETE FROM {new}")
+    connection.execute(f"INSERT INTO {new} SELECT {names} FROM pgt_counts, range(CAST(pgt_n AS BIGINT)) AS copies(copy)")
+
+
+class StreamTable:
+    """One maintained query: its result and state relations, and the log of what each refresh did."""
+
+    def __init__(self, warehouse: Warehouse, plan: QueryPlan, options: DeriveOptions | None = None) -> None:
+        self.warehouse = warehouse
+        self.connection = warehouse.connection
+        self.plan = plan
+        self.maintenance: MaintenancePlan = derive(plan, options)
+        self.stored: dict[str, Table] = {}
+        self.statements: list[str] = []
+        self.ran: list[Step] = []
+        self._steps: dict[str, str] = {}
+        for step in self.maintenance.full_steps():
+            self._store_full(step)
+
+    def _store_full(self, step: Step) -> None:
+        old, new, delta = (self.warehouse.fresh(part) for part in ("old", "new", "delta"))
+        self._materialize(new, step)
+        self.connection.execute(f"CREATE TABLE {old} AS SELECT * FROM {new}")
+        self.connection.execute(f"CREATE TABLE {delta} AS SELECT *, 0::BIGINT AS {WEIGHT} FROM {new} WHERE false")
+        self.stored[step.target] = Table(step.columns, old, new, delta)
+
+    def _materialize(self, table: str, step: Step, query: Node | None = None) -> int:
+        query = query or step.query
+        names = [c.name for c in step.columns] + ([WEIGHT] if step.weighted else [])
+        output = [(column.id, name) for column, name in zip(query.output, names, strict=True)]
+        text = render(query, "duckdb", self._relation, output)
+        self.statements.append(f"-- {step.target} ({step.role}, {step.rule})\n{text}")
+        self.connection.execute(f"CREATE OR REPLACE TABLE {table} AS {text}")
+        found = self.connection.execute(f"SELECT count(*) FROM {table}").fetchone()
+        return int(found[0])
+
+    def _relation(self, scan: Scan) -> str:
+        table = self.warehouse.tables.get(scan.relation) or self.stored.get(scan.relation)
+        if table is None:
+            return self._steps[scan.relation]
+        match scan.version:
+            case Version.OLD:
+                return table.old
+            case Version.DELTA:
+                return table.delta
+            case _:
+                return table.new
+
+    def refresh(self) -> dict[str, int]:
+        """Run the delta steps and apply them; gives the number of rows of each step's output."""
+        steps = self.maintenance.delta_steps(self.warehouse.changes())
+        self._steps = {}
+        self.statements = []
+        self.ran = list(steps)
+        counts: dict[str, int] = {}
+        for table in self.stored.values():
+            self.connection.execute(f"DELETE FROM {table.delta}")
+
+        def is_empty(scan: Scan) -> bool:
+            if scan.relation in counts and (scan.version is Version.DELTA or scan.relation in self._steps):
+                return counts[scan.relation] == 0
+            table = self._relation(scan)
+            return self.connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] == 0
+
+        for step in steps:
+            query = simplify(step.query, is_empty)
+            name = self.warehouse.fresh("step")
+            if query is None:
+                counts[step.target] = 0
+                self._empty(name, step)
+            else:
+                counts[step.target] = self._materialize(name, step, query)
+            self._keep(name, step)
+        for target, table in self.stored.items():
+            if target not in counts:
+                continue
+            self.connection.execute(f"DELETE FROM {table.old}")
+            self.connection.execute(f"INSERT INTO {table.old} SELECT * FROM {table.new}")
+        for name in self._steps.values():
+            self.connection.execute(f"DROP TABLE {name}")
+        return counts
+
+    def _empty(self, name: str, step: Step) -> None:
+        columns = [f"{quote(c.name)} {type_name(c.type, 'duckdb')}" for c in step.columns]
+        if step.weighted:
+            columns.append(f"{WEIGHT} BIGINT")
+        self.connection.execute(f"CREATE TABLE {name} ({', '.join(columns)})")
+
+    def _keep(self, name: str, step: Step) -> None:
+        if step.role == "intermediate":
+            self._steps[step.target] = name
+            return
+        table = self.stored[step.target]
+        described = self.connection.execute(f"DESCRIBE {name}").fetchall()
+        wanted = self.connection.execute(f"DESCRIBE {table.delta}").fetchall()
+        if [row[:2] for row in described] != [row[:2] for row in wanted]:
+            raise Mismatch(f"{step.target}: delta has {described}, the stored relation {wanted}")
+        self.connection.execute(f"DELETE FROM {table.delta}")
+        self.connection.execute(f"INSERT INTO {table.delta} SELECT * FROM {name}")
+        self.connection.execute(f"DROP TABLE {name}")
+        _apply(self.connection, table.old, table.delta, table.new, table.columns)
+
+    def rows(self) -> Counter[tuple[Any, ...]]:
+        """The visible result as a multiset."""
+        return Counter(tuple(map(comparable, row)) for row in self._fetch(self.stored[RESULT].new))
+
+    def _fetch(self, table: str) -> list[tuple[Any, ...]]:
+        return self.connection.execute(f"SELECT * FROM {table}").fetchall()
+
+    def check(self) -> None:
+        """Compare result and state relations with a full recompute at the new state; Mismatch when they differ."""
+        expected = self.warehouse.fresh("full")
+        output = [(c.id, s.name) for c, s in zip(self.plan.root.output, self.plan.output, strict=True)]
+        text = render(self.plan.root, "duckdb", self._relation, output)
+        self.connection.execute(f"CREATE TABLE {expected} AS {text}")
+        self._compare(RESULT, expected, self.stored[RESULT].new)
+        for step in self.maintenance.full_steps():
+            if step.role == "state":
+                self._materialize(expected, step)
+                self._compare(step.target, expected, self.stored[step.target].new)
+        self.connection.execute(f"DROP TABLE {expected}")
+
+    def _compare(self, label: str, expected: str, actual: str) -> None:
+        types = [
+            [row[:2] for row in self.connection.execute(f"DESCRIBE {table}").fetchall()] for table in (expected, actual)
+        ]
+        if types[0] != types[1]:
+            raise Mismatch(f"{label}: columns should be {types[0]}, are {types[1]}")
+        want, have = (Counter(tuple(map(comparable, r)) for r in self._fetch(t)) for t in (expected, actual))
+        if want != have:
+            raise Mismatch(f"{label}: missing {dict(want - have)}, surplus {dict(have - want)}")
+
+
+def comparable(value: Any) -> Any:
+    """A hashable stand-in that is equal exactly when SQL calls the values equal."""
+    if isinstance(value, float):
+        return "NaN" if value != value else value + 0.0
+    if isinstance(value, list):
+        return tuple(map(comparable, value))
+    if isinstance(value, dict):
+        return tuple(sorted((k, comparable(v)) for k, v in value.items()))
+    return value
