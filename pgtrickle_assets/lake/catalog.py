@@ -20,7 +20,8 @@ from pgtrickle_assets.lake.delta_planning import build_delta, read_delta
 from pgtrickle_assets.lake.file_columns import FileColumns
 from pgtrickle_assets.lake.file_listing import read_bounds
 from pgtrickle_assets.lake.location import LakeLocation, same_place, with_slash
-from pgtrickle_assets.lake.model import DeltaPlan, InlinedRows, LakeTable, ScanPlan
+from pgtrickle_assets.lake.model import DeltaPlan, InlinedRows, LakeTable, ScanPlan, TableDefinition
+from pgtrickle_assets.lake.naming import SCHEMA_NAMED, directory_of, planned_table, table_path
 from pgtrickle_assets.lake.scan_planning import build_scan, read_scan
 from pgtrickle_assets.lake.schema_ddl import VERSION
 from pgtrickle_assets.lake.sqltext import statement
@@ -178,6 +179,19 @@ class Lake:
             return tuple(table and replace(table, at=snapshot.id) for table in kept)
 
         return self.connections.read(work)
+
+    def plan_table(self, definition: TableDefinition) -> LakeTable:
+        """A table that is to be created, as its writers must know it: column ids and path, but no table id (-1)."""
+        name = definition.name
+
+        def work(connection: CatalogConnection) -> tuple[Snapshot, Any]:
+            found = connection.execute(self.sql(SCHEMA_NAMED), (name.schema,))
+            return self._snapshot(connection, None), found.fetchone()
+
+        snapshot, found = self.connections.read(work)
+        path, relative = (directory_of(name.schema), True) if found is None else found[2:4]
+        place = table_path(self.data_path, path, relative, definition)
+        return planned_table(definition, place, snapshot.id, snapshot.schema_version)
 
     def scan(self, table: LakeTable, *, bounds_of: Sequence[int] = ()) -> ScanPlan:
         """What to read for the table at its snapshot `table.at`.

@@ -1,0 +1,392 @@
+"""One commit = one PostgreSQL transaction = one DuckLake snapshot, or nothing.
+
+Order (from the rules that the official extension follows, and the ways it can be raced):
+
+1. Advisory lock: orders our own writers, held for this transaction only.
+2. Head, and what was committed since the plan; conflicts are decided from the change log and the files themselves.
+3. The row in `ducklake_snapshot`, first of all writes: its primary key is the mutex against writers without our lock.
+4. Everything else, the caller's rows included, then COMMIT.
+
+A lost race is retried from step 1 with a jittered pause. When the connection dies at COMMIT, a new connection takes the
+lock (so the old transaction has ended) and looks for this commit's id in `commit_extra_info`.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+from uuid import uuid4
+
+from pgtrickle_assets.errors import (
+    CommitStateUnknownError,
+    LakeConflictError,
+    LakeError,
+    LakeUnavailableError,
+)
+from pgtrickle_assets.lake.bootstrap import lock_key
+from pgtrickle_assets.lake.catalog import Lake, check_metadata
+from pgtrickle_assets.lake.changes import format_changes, parse_changes
+from pgtrickle_assets.lake.commit_session import CommitSession, Head, HeadMovedError, Operation, PastCommit
+from pgtrickle_assets.lake.model import TableChange
+from pgtrickle_assets.lake.table_writing import TableWrite, resolve_writes
+
+if TYPE_CHECKING:
+    import psycopg
+    from psycopg import Cursor
+
+    from pgtrickle_assets.lake.connections import CatalogConnection
+
+    Within = Callable[[Cursor[tuple[Any, ...]], int], None]
+
+_RETRYABLE: Final = frozenset({"23505", "40001", "40P01", "55P03"})
+_LOST: Final = ("08", "57P")
+_UNCERTAIN_SECONDS: Final = 60.0
+
+_LIMITS: Final = """
+SELECT set_config('lock_timeout', %s, true), set_config('statement_timeout', %s, true),
+  set_config('idle_in_transaction_session_timeout', %s, true)
+"""
+_LOCK: Final = "SELECT pg_advisory_xact_lock(%s, %s)"
+_NOW: Final = "SELECT extract(epoch FROM clock_timestamp())::float8"
+_METADATA: Final = "SELECT key, value FROM {c}.ducklake_metadata WHERE scope IS NULL"
+_HEAD: Final = """
+SELECT snapshot_id, schema_version, next_catalog_id, next_file_id
+FROM {c}.ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1
+"""
+_WINDOW: Final = """
+SELECT s.snapshot_id, h.changes_made, h.commit_extra_info FROM {c}.ducklake_snapshot s
+LEFT JOIN {c}.ducklake_snapshot_changes h ON h.snapshot_id = s.snapshot_id
+WHERE s.snapshot_id > %s ORDER BY 1
+"""
+_SNAPSHOT: Final = "INSERT INTO {c}.ducklake_snapshot VALUES (%s, clock_timestamp(), %s, %s, %s)"
+_CHANGES: Final = "INSERT INTO {c}.ducklake_snapshot_changes VALUES (%s, %s, %s, %s, %s)"
+_FIND: Final = """
+SELECT snapshot_id, commit_extra_info FROM {c}.ducklake_snapshot_changes
+WHERE snapshot_id > %s AND commit_extra_info LIKE %s ORDER BY 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPolicy:
+    """Limits of one commit.
+
+    Attributes:
+        conflict_scope: What another writer's rows in a table that we delete from mean. `partition`: a conflict when
+            they are in a partition that we touch; `table`: always, as DuckDB decides; `file`: never, only the files
+            that we change must be as planned (for callers that check their own frontier).
+        max_attempts: Rounds before giving up.
+        lock_seconds: Longest wait for the catalog lock or a row lock in one round.
+        statement_seconds: Longest run of one statement.
+        first_pause: Mean pause after the first lost round in seconds; doubles each round up to `longest_pause`.
+        longest_pause: See `first_pause`.
+    """
+
+    conflict_scope: Literal["partition", "table", "file"] = "partition"
+    max_attempts: int = 20
+    lock_seconds: float = 30.0
+    statement_seconds: float = 60.0
+    first_pause: float = 0.02
+    longest_pause: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResult:
+    """What a commit did.
+
+    Attributes:
+        snapshot_id: The new snapshot, or the earlier one when `repeated`.
+        attempts: Rounds it took.
+        lock_seconds: How long the catalog lock was held in the last round.
+        repeated: The delivery had been committed before; nothing was written.
+    """
+
+    snapshot_id: int
+    attempts: int
+    lock_seconds: float
+    repeated: bool = False
+
+
+def commit(
+    lake: Lake,
+    *,
+    base: int,
+    changes: Sequence[TableChange],
+    author: str,
+    message: str,
+    extra_info: Mapping[str, object] | None = None,
+    within: Within | None = None,
+    policy: CommitPolicy | None = None,
+) -> CommitResult:
+    """Commit changes of one or more tables as one snapshot.
+
+    Args:
+        lake: The lake.
+        base: Snapshot that the changes were planned on.
+        changes: At most one for each table.
+        author: Stored with the snapshot.
+        message: Stored with the snapshot.
+        extra_info: Stored with the snapshot as JSON. With a key `delivery_id`, a commit that finds this delivery
+            already committed after `base` does nothing and says so.
+        within: Called with an open cursor and the new snapshot id just before COMMIT, to write rows of the same
+            transaction; what it raises undoes everything. It may be called again after a lost round.
+        policy: Limits.
+
+    Raises:
+        ValueError: No changes, or two for one table.
+        LakeConflictError: Another writer changed what was planned on.
+        CommitStateUnknownError: The connection was lost during COMMIT and the outcome could not be found out.
+        LakeUnavailableError: The catalog could not be reached, or the race was lost too often.
+    """
+    if not changes:
+        raise ValueError("a commit needs at least one change")
+    used = policy or CommitPolicy()
+    writes = resolve_writes(lake, base, changes, used.conflict_scope, str((extra_info or {}).get("delivery_id", "")))
+    try:
+        result = run_commit(
+            lake,
+            base=base,
+            operations=writes,
+            author=author,
+            message=message,
+            extra_info=extra_info,
+            within=within,
+            policy=used,
+        )
+    except CommitStateUnknownError:
+        raise
+    except BaseException:
+        _discard(writes, committed=False)
+        raise
+    _discard(writes, committed=not result.repeated)
+    return result
+
+
+def run_commit(
+    lake: Lake,
+    *,
+    base: int,
+    operations: Sequence[Operation],
+    author: str,
+    message: str,
+    extra_info: Mapping[str, object] | None = None,
+    within: Within | None = None,
+    policy: CommitPolicy | None = None,
+) -> CommitResult:
+    """Commit any operations as one snapshot; see `commit` for arguments and errors."""
+    used = policy or CommitPolicy()
+    info = {**(extra_info or {}), "commit_id": str(uuid4())}
+    attempt = _Attempt(lake, base, operations, (author, message, info), within, used)
+    for number in range(1, used.max_attempts + 1):
+        if number > 1:
+            time.sleep(_pause(used, number))
+        result = attempt.run(number)
+        if result is not None:
+            return result
+    raise LakeUnavailableError(
+        f"the race for a lake snapshot was lost {used.max_attempts} times; the last reason was: {attempt.lost_to}",
+        hint="Other writers are very busy; try again later.",
+    )
+
+
+def find_commit(lake: Lake, key: str, value: str, *, after: int = -1) -> int | None:
+    """Id of the snapshot whose `commit_extra_info` has this value under `key` (e.g. `delivery_id`), or None."""
+    return lake.connections.read(lambda connection: _find(lake, connection, key, value, after))
+
+
+def _find(lake: Lake, connection: CatalogConnection, key: str, value: str, after: int) -> int | None:
+    pattern = "%" + value.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
+    for snapshot_id, text in connection.execute(lake.sql(_FIND), (after, pattern)).fetchall():
+        if _info(text).get(key) == value:
+            return snapshot_id
+    return None
+
+
+def _info(text: str | None) -> Mapping[str, object]:
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _pause(policy: CommitPolicy, number: int) -> float:
+    mean = min(policy.first_pause * 2 ** (number - 2), policy.longest_pause)
+    return mean * random.uniform(0.5, 1.5)  # noqa: S311
+
+
+def _discard(writes: Sequence[TableWrite], *, committed: bool) -> None:
+    for write in writes:
+        write.discard(committed=committed)
+
+
+class _Attempt:
+    """One commit over its rounds."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        base: int,
+        operations: Sequence[Operation],
+        audit: tuple[str, str, dict[str, object]],
+        within: Within | None,
+        policy: CommitPolicy,
+    ) -> None:
+        self._lake = lake
+        self._base = base
+        self._operations = operations
+        self._author, self._message, self._info = audit
+        self._info_text = json.dumps(self._info, default=str)
+        self._within = within
+        self._policy = policy
+        self._stage: Literal["planning", "caller", "committing"] = "planning"
+        self.lost_to = ""
+
+    def run(self, number: int) -> CommitResult | None:
+        """One round; None when it was lost and may be tried again."""
+        import psycopg
+
+        self._stage = "planning"
+        for operation in self._operations:
+            operation.prepare()
+        with self._lake.connection() as connection:
+            try:
+                return self._round(connection, number)
+            except HeadMovedError as error:
+                self.lost_to = str(error)
+                connection.rollback()
+                return None
+            except psycopg.Error as error:
+                if not connection.closed:
+                    connection.rollback()
+                failure = error
+        return self._after_error(failure, number)
+
+    def _round(self, connection: CatalogConnection, number: int) -> CommitResult:
+        started, repeated, session = self._prepare(connection)
+        if repeated is not None:
+            connection.execute("ROLLBACK")
+            return CommitResult(repeated, number, 0.0, repeated=True)
+        self._write(connection, session)
+        if self._within is not None:
+            self._stage = "caller"
+            with connection.cursor() as cursor:
+                self._within(cursor, session.snapshot_id)
+        self._stage = "committing"
+        connection.execute("COMMIT")
+        return CommitResult(session.snapshot_id, number, time.monotonic() - started)
+
+    def _prepare(self, connection: CatalogConnection) -> tuple[float, int | None, CommitSession]:
+        lake = self._lake
+        session = CommitSession(connection, lake.location.catalog_schema, lake.data_path, self._base)
+        with connection.pipeline():
+            connection.execute("BEGIN")
+            connection.execute(_LIMITS, self._limits())
+            connection.execute(_LOCK, lock_key(session.schema))
+            locked = connection.execute(_NOW)
+            metadata = session.query(_METADATA, ())
+            head = session.query(_HEAD, ())
+            window = session.query(_WINDOW, (self._base,))
+            for operation in self._operations:
+                operation.read(session)
+            now = connection.execute(_NOW)
+            held = _number(now) - _number(locked)
+            started = time.monotonic() - held
+            self._check_metadata(dict(metadata.fetchall()))
+            repeated = self._read_window(session, head.fetchone(), window.fetchall())
+            if repeated is None:
+                for operation in self._operations:
+                    operation.stage(session)
+        return started, repeated, session
+
+    def _limits(self) -> tuple[str, str, str]:
+        lock, run = self._policy.lock_seconds, self._policy.statement_seconds
+        return f"{int(lock * 1000)}ms", f"{int(max(run, lock) * 1000)}ms", f"{int(run * 1000)}ms"
+
+    def _check_metadata(self, metadata: dict[str, str]) -> None:
+        check_metadata(metadata, self._lake.location)
+        if metadata.get("require_commit_message", "false").lower() == "true" and not self._message:
+            raise LakeError("the lake requires a commit message", hint="Give one.")
+
+    def _read_window(
+        self, session: CommitSession, head: tuple[Any, ...] | None, rows: list[tuple[Any, ...]]
+    ) -> int | None:
+        if head is None:
+            raise LakeError("the lake's catalog has no snapshot at all", hint="Restore it from a backup.")
+        session.head = Head(*head)
+        if self._base > session.head.id:
+            raise LakeError(f"the commit was planned on snapshot {self._base}, but the newest is {session.head.id}")
+        delivery = self._info.get("delivery_id")
+        if delivery is not None:
+            for snapshot_id, _, text in rows:
+                if text and str(delivery) in text and _info(text).get("delivery_id") == delivery:
+                    return snapshot_id
+        if [row[0] for row in rows] != list(range(self._base + 1, session.head.id + 1)):
+            raise LakeConflictError(
+                f"snapshots after {self._base} have been expired, so what changed since the plan is unknown",
+                hint="Plan again from the newest snapshot, and keep snapshots longer than the longest job.",
+            )
+        session.window = tuple(PastCommit(row[0], parse_changes(row[1])) for row in rows)
+        return None
+
+    def _write(self, connection: CatalogConnection, session: CommitSession) -> None:
+        with connection.pipeline():
+            connection.execute(self._lake.sql(_SNAPSHOT), (session.snapshot_id, *session.counters))
+            cursors = [connection.execute(text, parameters) for text, parameters in session.statements]
+            audit = (format_changes(session.changes), self._author, self._message, self._info_text)
+            connection.execute(self._lake.sql(_CHANGES), (session.snapshot_id, *audit))
+        session.check_written([cursor.rowcount for cursor in cursors])
+
+    def _after_error(self, error: psycopg.Error, number: int) -> CommitResult | None:
+        import psycopg
+
+        state = error.sqlstate
+        self.lost_to = f"{type(error).__name__} ({state or 'connection lost'})"
+        if self._stage == "caller" and state is not None and state not in _RETRYABLE - {"23505"}:
+            raise error
+        if state in _RETRYABLE:
+            return None
+        if not isinstance(error, psycopg.OperationalError) or (state and not state.startswith(_LOST)):
+            raise self._lake.connections.translate(error) from error
+        self._lake.connections.close()
+        return self._resolve(number, error) if self._stage == "committing" else None
+
+    def _resolve(self, number: int, cause: Exception) -> CommitResult | None:
+        """Find out whether a COMMIT whose answer was lost took effect; None when it did not."""
+        commit_id = str(self._info["commit_id"])
+        deadline = time.monotonic() + _UNCERTAIN_SECONDS
+        pause = 0.1
+        while True:
+            try:
+                found = self._look_for(commit_id)
+            except LakeUnavailableError as error:
+                if time.monotonic() > deadline:
+                    raise CommitStateUnknownError(
+                        f"the connection was lost during COMMIT, and the catalog could not be asked: {error.message}",
+                        hint="Look for the delivery in the lake's snapshots when the database is back.",
+                    ) from cause
+                time.sleep(pause)
+                pause = min(pause * 2, 5.0)
+            else:
+                return None if found is None else CommitResult(found, number, 0.0)
+
+    def _look_for(self, commit_id: str) -> int | None:
+        import psycopg
+
+        connections = self._lake.connections
+        try:
+            with connections.checkout() as connection, connection.transaction():
+                connection.execute(_LIMITS, self._limits())
+                # Whoever holds the lock has ended the transaction in question.
+                connection.execute(_LOCK, lock_key(self._lake.location.catalog_schema))
+                return _find(self._lake, connection, "commit_id", commit_id, self._base)
+        except psycopg.Error as error:
+            raise LakeUnavailableError(f"the lake's catalog failed: {type(error).__name__}") from error
+
+
+def _number(cursor: Cursor[tuple[Any, ...]]) -> float:
+    row = cursor.fetchone()
+    return 0.0 if row is None else float(row[0])
