@@ -60,7 +60,8 @@ COMMENT ON TABLE pgtrickle_changes.receipts IS
     'pgtrickle: proof that a captured position belongs to the history of this database';
 CREATE OR REPLACE FUNCTION pgtrickle_changes.shape(relid oid, names text[]) RETURNS text
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
-    RETURN (SELECT md5(coalesce(string_agg(format('%s %s %s', a.attname, a.atttypid, a.atttypmod), ','
+    RETURN (SELECT md5(coalesce(string_agg(format('%s %s %s', a.attname, a.atttypid,
+                                           CASE WHEN a.atttypid IN (1700, 1231) THEN a.atttypmod ELSE -1 END), ','
                                            ORDER BY a.attname), ''))
             FROM pg_catalog.pg_attribute a
             WHERE a.attrelid = relid AND a.attnum > 0 AND NOT a.attisdropped AND a.attname = ANY (names));

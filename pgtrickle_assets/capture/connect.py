@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 APPLICATION = "pgtrickle capture"
 MINIMUM_VERSION = 140000
+_TRANSACTION_TIMEOUT_VERSION = 170000
 CONNECT_SECONDS = 10
 
 SESSION = (
@@ -94,6 +95,9 @@ def _prepare(connection: psycopg.Connection[Any], where: Place) -> None:
     with translated(where):
         for statement in SESSION:
             connection.execute(statement.encode())
+        if version >= _TRANSACTION_TIMEOUT_VERSION:
+            # A copy is one long transaction; what the server allows its applications is not meant for it.
+            connection.execute("SET transaction_timeout = 0")
 
 
 def _why_not(dsn: str, where: Place, error: psycopg.OperationalError) -> PgTrickleError:

@@ -78,7 +78,11 @@ def _prepare(connection: Connection) -> None:
 
 def _install_table(connection: Connection, table: SourceTable, consumer: str) -> InstallOutcome:
     connection.execute(_ADVISORY)
-    before = next((c for c in registry.captured(connection).values() if c.relid == table.oid), None)
+    known = list(registry.captured(connection).values())
+    for former in known:
+        if former.name == table.name and former.relid != table.oid:
+            _remove_table(connection, former.relid)
+    before = next((c for c in known if c.relid == table.oid), None)
     columns = _wanted(connection, table, before, consumer)
     outcome: InstallOutcome = "unchanged"
     if before is None or _differs(before, table, columns) or not _healthy(connection, before):
@@ -113,7 +117,7 @@ def _differs(before: Captured, table: SourceTable, columns: Sequence[SourceColum
 
 
 def _facts(columns: Sequence[SourceColumn]) -> set[tuple[object, ...]]:
-    return {(c.name, c.number, c.type_oid, c.pg_type.modifier) for c in columns}
+    return {column.shape for column in columns}
 
 
 def _healthy(connection: Connection, before: Captured) -> bool:

@@ -41,6 +41,12 @@ class Snapshot:
         hidden_here = [xid for xid in self.running if xid < other.xmax]
         return other.xmax <= self.xmax and not any(other.sees(xid) for xid in hidden_here)
 
+    def common(self, other: Snapshot) -> Snapshot:
+        """The snapshot that sees exactly what both see."""
+        xmax = min(self.xmax, other.xmax)
+        running = frozenset(xid for xid in self.running | other.running if xid < xmax)
+        return Snapshot(min(running, default=xmax), xmax, running)
+
 
 @dataclass(frozen=True, slots=True)
 class TableState:
@@ -52,6 +58,7 @@ class TableState:
         triggers: Names the rows of pg_trigger, their versions included: disabling and enabling leaves a trace.
         columns: Names the rows of pg_attribute of captured columns, their versions included.
         file: relfilenode; with `columns` it shows a rewrite that changed values without a trigger.
+        labels: Names the labels of captured enum columns; one that vanished was renamed.
         leaves: By oid of each leaf partition, what `file` and `triggers` are for the table.
     """
 
@@ -61,6 +68,7 @@ class TableState:
     columns: str
     file: int
     leaves: dict[int, str] = field(default_factory=dict[int, str])
+    labels: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +92,7 @@ class Position:
 
     def __str__(self) -> str:
         tables = [
-            [*name, s.oid, s.generation, s.triggers, s.columns, s.file, [[oid, leaf] for oid, leaf in s.leaves.items()]]
+            [*name, s.oid, s.generation, s.triggers, s.columns, s.file, [*s.leaves.items()], sorted(s.labels)]
             for name, s in sorted(self.tables.items())
         ]
         document = [_FORMAT, self.system, self.database, str(self.snapshot), self.receipt, tables]
@@ -116,5 +124,6 @@ def _unreadable(why: str) -> str:
 
 
 def _table(row: list[Any]) -> tuple[tuple[str, str], TableState]:
-    schema, name, oid, generation, triggers, columns, file, leaves = row
-    return (schema, name), TableState(oid, generation, triggers, columns, file, dict(leaves))
+    schema, name, oid, generation, triggers, columns, file, leaves, labels = row
+    state = TableState(oid, generation, triggers, columns, file, dict(leaves), frozenset(labels))
+    return (schema, name), state

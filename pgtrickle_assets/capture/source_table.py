@@ -26,6 +26,14 @@ class PgType:
     labels: tuple[str, ...] = ()
 
 
+_NUMERIC_OIDS = (1700, 1231)
+
+
+def significant_modifier(type_oid: int, modifier: int) -> int:
+    """The modifier of numeric and numeric[], which decides their lake type; -1 for every other type."""
+    return modifier if type_oid in _NUMERIC_OIDS else -1
+
+
 @dataclass(frozen=True, slots=True)
 class SourceColumn:
     """A column as capture reads it.
@@ -47,6 +55,15 @@ class SourceColumn:
     type_oid: int
     nullable: bool
     generated: bool = False
+
+    @property
+    def shape(self) -> tuple[str, int, int, int]:
+        """What must stay the same for captured values to stay right.
+
+        A length limit may change in place (varchar(10) to varchar(20)); digits of a numeric are its lake type. What
+        rewrites values shows in the table's file.
+        """
+        return (self.name, self.number, self.type_oid, significant_modifier(self.type_oid, self.pg_type.modifier))
 
     @property
     def schema(self) -> ColumnSchema:
