@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pgtrickle_assets.differential.algebra import Component
-from pgtrickle_assets.differential.derivation import Derivation
+from pgtrickle_assets.differential.derivation import Derivation, read_current
 from pgtrickle_assets.differential.expressions import (
     add,
     at_most,
@@ -51,6 +51,8 @@ from pgtrickle_assets.query.rewrite import (
 )
 from pgtrickle_assets.query.types import INT64
 
+Items = list[tuple[Column, Expression]]
+
 
 @dataclass(frozen=True, slots=True)
 class AggregateState(State):
@@ -64,6 +66,7 @@ class AggregateState(State):
 
     @property
     def rule(self) -> str:
+        """See `State.rule`."""
         return "group_by" if self.keys else "aggregate_all"
 
     @property
@@ -82,18 +85,18 @@ class AggregateState(State):
         return tuple(component for component in self.components if component.kind != "sum")
 
     def full(self, ids: IdGenerator) -> View:
-        from pgtrickle_assets.differential.derivation import read_current
-
+        """See `State.full`."""
         child = read_current(self.child, ids)
         totals = self._grouped(child, ids)
-        items = [(key, totals.ref(key)) for key in self.key_columns]
+        items: Items = [(key, totals.ref(key)) for key in self.key_columns]
         for component in self.components:
             value = totals.ref(component.column)
             items.append((component.column, or_zero(value) if component.kind == "sum" else value))
         return project(totals, items, ids)
 
     def keyed(self, child: View, extra: Sequence[tuple[Column, Expression]], ids: IdGenerator) -> View:
-        items = [(stored, child.ref(key)) for key, stored in self.keys]
+        """The child under the state's key columns, with more columns beside them, as a bag."""
+        items: Items = [(stored, child.ref(key)) for key, stored in self.keys]
         bag = View(child.node, child.columns)
         return project(bag, [*items, *extra], ids)
 
@@ -104,6 +107,7 @@ class AggregateState(State):
         return grouped(rows, self.key_columns, calls, ids)
 
     def change(self, derivation: Derivation) -> View | None:
+        """See `State.change`."""
         delta = derivation.delta(self.child)
         if delta is None:
             return None
@@ -155,7 +159,7 @@ class _Change:
             delta = with_unit_weights(delta, ids)
         assert delta.weight is not None  # noqa: S101 - the delta is a Z-set
         weight = ref(delta.weight)
-        items: list[tuple[Column, Expression]] = [(key, delta.ref(source)) for source, key in state.keys]
+        items: Items = [(key, delta.ref(source)) for source, key in state.keys]
         calls: list[tuple[Column, str]] = []
         for component in state.components:
             added = self.added[component.column.id]
@@ -185,7 +189,7 @@ class _Change:
         change = partial.scan(ids)
         both = joined("left", change, stored, [same(change.ref(k), stored.ref(k)) for k in state.key_columns])
         before = View(both.node, {c.column.id: both.columns[c.column.id] for c in state.components})
-        items = [(key, change.ref(key)) for key in state.key_columns]
+        items: Items = [(key, change.ref(key)) for key in state.key_columns]
         present = choose(is_not_null(before.ref(state.rows.column)), integer(1), integer(0))
         items.append((self.present, present))
         rescan: list[Expression] = []
@@ -217,7 +221,7 @@ class _Change:
         lost = kept.scan(ids)
         alive = greater(lost.ref(self.new[state.rows.column.id]), integer(0))
         lost = lost.with_node(Filter(lost.node, conjunction([lost.ref(self.rescan), alive]) or TRUE))
-        items = [(key, lost.ref(key)) for key in state.key_columns] or [(TOUCHED, integer(1))]
+        items: Items = [(key, lost.ref(key)) for key in state.key_columns] or [(TOUCHED, integer(1))]
         keys = derivation.materialize(project(lost, items, ids), [column for column, _ in items], "min_max_rescan")
         child = derivation.new(state.child)
         child = of_affected(derivation, child, [(source, key) for source, key in state.keys], keys)
@@ -227,7 +231,9 @@ class _Change:
         again = kept.scan(ids)
         both = joined("left", again, fresh, [same(again.ref(k), fresh.ref(k)) for k in state.key_columns])
         merged = View(both.node, {**both.columns, **again.columns})
-        updated = [(column, merged.ref(column)) for column in columns if column.id not in _ids(self.new, state.extrema)]
+        updated: Items = [
+            (column, merged.ref(column)) for column in columns if column.id not in _ids(self.new, state.extrema)
+        ]
         for component in state.extrema:
             new = self.new[component.column.id]
             updated.append((new, choose(merged.ref(self.rescan), both.ref(component.column), merged.ref(new))))
@@ -247,7 +253,7 @@ class _Change:
         changed += [differs(both.ref(self.old[c.column.id]), both.ref(self.new[c.column.id])) for c in state.components]
         kept = conjunction([valid, disjunction(changed) or TRUE]) or TRUE
         rows = both.with_node(Filter(both.node, kept))
-        items = [(key, rows.ref(key)) for key in state.key_columns]
+        items: Items = [(key, rows.ref(key)) for key in state.key_columns]
         for component in state.components:
             i = component.column.id
             items.append((component.column, choose(is_new, rows.ref(self.new[i]), rows.ref(self.old[i]))))

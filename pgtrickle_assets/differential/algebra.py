@@ -52,8 +52,7 @@ class Component:
             return choose(greater(weight, integer(0)), self.argument, negative)
         kind = self.narrow.type
         width = min((kind.precision or 0) + WEIGHT_DIGITS, MAX_DECIMAL_PRECISION)
-        product = multiply(Cast(weight, decimal(WEIGHT_DIGITS, 0)), self.narrow, decimal(width, kind.scale or 0))
-        return product
+        return multiply(Cast(weight, decimal(WEIGHT_DIGITS, 0)), self.narrow, decimal(width, kind.scale or 0))
 
     @property
     def needs_unit_weights(self) -> bool:

@@ -25,9 +25,9 @@ class Derivation:
     changes: dict[str, InputChange]
     ids: IdGenerator
     rules: Mapping[type[Node], DeltaRule]
-    steps: list[Step] = field(default_factory=list)
-    _deltas: dict[int, tuple[Node, View | None]] = field(default_factory=dict)
-    _shared: dict[int, tuple[Node, Relation | None]] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list[Step])
+    _deltas: dict[int, tuple[Node, View | None]] = field(default_factory=dict[int, tuple[Node, View | None]])
+    _shared: dict[int, tuple[Node, Relation | None]] = field(default_factory=dict[int, tuple[Node, Relation | None]])
 
     def changed(self, node: Node) -> bool:
         """Whether some relation below `node` has a delta."""

@@ -108,15 +108,15 @@ def partner_version(position: int, lead: int) -> Version:
 
 def _term(derivation: Derivation, node: Node, group: JoinGroup, lead: int, delta: View) -> View:
     waiting = [position for position in range(len(group.inputs)) if position != lead]
-    conditions = list(group.conditions)
+    conditions: tuple[Expression, ...] = group.conditions
     view = delta
     while waiting:
         position = _next_input(group, frozenset(view.columns), waiting, conditions)
         waiting.remove(position)
         partner = group.inputs[position]
         reach = frozenset(view.columns) | output_ids(partner)
-        own = [part for part in conditions if columns_of(part) <= reach]
-        conditions = [part for part in conditions if part not in own]
+        own = tuple(part for part in conditions if columns_of(part) <= reach)
+        conditions = tuple(part for part in conditions if part not in own)
         needed = frozenset(i for part in (*own, *conditions, *group.outputs.values()) for i in columns_of(part))
         view = join_partner(derivation, view, partner, partner_version(position, lead), own, needed)
     items = [(column, view.expression(group.outputs[column.id])) for column in node.output]

@@ -89,8 +89,8 @@ def canonical(value: object, numbers: dict[str, int] | None = None) -> object:
 class _Lowering:
     ids: IdGenerator
     options: DeriveOptions
-    states: list[State] = field(default_factory=list)
-    known: dict[object, Project] = field(default_factory=dict)
+    states: list[State] = field(default_factory=list[State])
+    known: dict[object, Project] = field(default_factory=dict[object, Project])
 
     def node(self, node: Node) -> Node:
         node = self._simplified(node)

@@ -33,9 +33,11 @@ class RecomputedGroups(State):
 
     @property
     def rule(self) -> str:
+        """See `State.rule`."""
         return "recompute_groups"
 
     def full(self, ids: IdGenerator) -> View:
+        """See `State.full`."""
         return self._values(read_current(self.child, ids), ids)
 
     def _values(self, child: View, ids: IdGenerator) -> View:
@@ -46,6 +48,7 @@ class RecomputedGroups(State):
         return project(totals, items, ids)
 
     def change(self, derivation: Derivation) -> View | None:
+        """See `State.change`."""
         used = frozenset(i for _, call in self.calls for i in _columns_of_call(call))
         net = net_change(derivation, self.child, used | {key.id for key, _ in self.keys})
         if net is None:

@@ -2,7 +2,7 @@
 
 Recompute terms read only what the affected keys need. `restrict` moves the semi-join with the keys as far down as it
 goes: through projections, filters, joins (by their equalities also to the other side), groupings and unions, down to
-the scans. `restrictions` reads from a finished query which scans are restricted, for file pruning.
+the scans.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class _Restriction:
         pushed, exact = self.push(node, tuple(pairs))
         return pushed if exact else self.semi_join(pushed, pairs)
 
-    def push(self, node: Node, pairs: tuple[KeyPair, ...]) -> tuple[Node, bool]:
+    def push(self, node: Node, pairs: tuple[KeyPair, ...]) -> tuple[Node, bool]:  # noqa: C901 - one case per operator
         """The node restricted as far as `pairs` can be pushed, and whether that is the whole restriction."""
         if not pairs:
             return node, False
@@ -100,7 +100,7 @@ class _Restriction:
             case TopK():
                 return self._through(node, pairs, {column.id: column.id for column in node.partition_by})
             case Window():
-                return self._through(node, pairs, {i: i for i in _common_partition(node)})
+                return self._through(node, pairs, {i: i for i in common_partition(node)})
             case UnionAll() | SetOperation():
                 return self._into_branches(node, pairs), True
             case Join():
@@ -144,7 +144,7 @@ class _Restriction:
             left_pairs, right_pairs = own, _carried(right_ids, own, node.condition)
         left, left_exact = self.push(node.left, left_pairs)
         right, right_exact = self.push(node.right, right_pairs)
-        # A pair that reaches a side through an equality of an inner join restricts that side, and the join does the rest.
+        # A pair carried to a side by an equality of an inner join restricts that side, and the join does the rest.
         complete = (node.kind != "right" and left_exact and _covers(left_pairs, pairs)) or (
             node.kind in ("inner", "right") and right_exact and _covers(right_pairs, pairs)
         )
@@ -173,9 +173,10 @@ def _carried(side: frozenset[str], pairs: tuple[KeyPair, ...], condition: Expres
     return tuple(unique.values())
 
 
-def _common_partition(node: Window) -> frozenset[str]:
+def common_partition(node: Window) -> frozenset[str]:
     """Columns by which every call of the window node partitions."""
-    partitions = [
-        frozenset(part.id for part in call.partition_by if isinstance(part, ColumnRef)) for _, call in node.calls
-    ]
-    return frozenset.intersection(*partitions) & output_ids(node.child) if partitions else frozenset()
+    partitions = [{part.id for part in call.partition_by if isinstance(part, ColumnRef)} for _, call in node.calls]
+    common = set(output_ids(node.child)) if partitions else set[str]()
+    for partition in partitions:
+        common &= partition
+    return frozenset(common)

@@ -190,7 +190,7 @@ def _flips_by_key(
     before = _matches_before(derivation, match, pairs, keys, changed)
     change = changed.scan(ids)
     counted = joined("left", change, before, [same(change.ref(key), before.ref(key)) for key in keys])
-    # The joined view names the keys after the right side, where they are NULL without a match; the left side has them all.
+    # The join names the keys after its right side, where they are NULL without a match; the left side has them all.
     counted = View(counted.node, {**counted.columns, **change.columns})
     flips = derivation.materialize(_signed(derivation, counted, keys), (*keys, _CHANGE), "semi_join")
     flip = flips.scan(ids)

@@ -35,8 +35,8 @@ class InputChange:
 class Restriction:
     """Only rows of `scan` whose `column` equals some value of `by_column` in the relation of `by` can matter.
 
-    Columns are names in the stored relations. With `null_safe`, NULL equals NULL; otherwise rows with NULL don't matter.
-    The executor may skip files and row groups that hold no such value; it need not.
+    Columns are names in the stored relations. With `null_safe`, NULL equals NULL; otherwise rows with NULL don't
+    matter. The executor may skip files and row groups that hold no such value; it need not.
     """
 
     scan: Scan

@@ -32,6 +32,7 @@ class TopKState(State):
 
     @property
     def rule(self) -> str:
+        """See `State.rule`."""
         return "top_k"
 
     @property
@@ -40,6 +41,7 @@ class TopKState(State):
         return tuple(column for column, _ in self.inputs)
 
     def full(self, ids: IdGenerator) -> View:
+        """See `State.full`."""
         return self._as_stored(self._top(read_current(self.child, ids)), ids)
 
     def _as_stored(self, rows: View, ids: IdGenerator) -> View:
@@ -55,6 +57,7 @@ class TopKState(State):
         return View(TopK(rows.node, order, self.limit, self.offset, partition), rows.columns)
 
     def change(self, derivation: Derivation) -> View | None:
+        """See `State.change`."""
         delta = derivation.delta(self.child)
         if delta is None:
             return None

@@ -9,7 +9,7 @@ names.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pgtrickle_assets.differential.expressions import integer, unequal
 from pgtrickle_assets.query.plan import (
@@ -46,7 +46,7 @@ class View:
     """
 
     node: Node
-    columns: Mapping[str, Column] = field(default_factory=dict)
+    columns: Mapping[str, Column]
     weight: Column | None = None
     inserts_only: bool = False
 

@@ -31,9 +31,11 @@ class WindowState(State):
 
     @property
     def rule(self) -> str:
+        """See `State.rule`."""
         return "window"
 
     def full(self, ids: IdGenerator) -> View:
+        """See `State.full`."""
         return self._computed(read_current(self.child, ids), ids)
 
     def _computed(self, child: View, ids: IdGenerator) -> View:
@@ -45,6 +47,7 @@ class WindowState(State):
         return project(rows, items, ids)
 
     def change(self, derivation: Derivation) -> View | None:
+        """See `State.change`."""
         delta = derivation.delta(self.child)
         if delta is None:
             return None

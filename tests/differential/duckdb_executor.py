@@ -38,7 +38,20 @@ def connect() -> duckdb.DuckDBPyConnection:
     return connection
 
 
-class Mismatch(AssertionError):
+def constant(value: Any) -> str:
+    """A value as a DuckDB literal that keeps every digit."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return str(value)
+    if isinstance(value, float):
+        return f"'{value}'::DOUBLE"
+    if isinstance(value, int):
+        return str(value)
+    return "'" + str(value).replace("'", "''") + "'"
+
+
+class MismatchError(AssertionError):
     """What is maintained differs from what the query gives."""
 
 
@@ -76,10 +89,9 @@ class Warehouse:
         self.settle()
 
     def _insert(self, table: str, rows: Rows) -> None:
-        rows = [list(row) for row in rows]
-        if rows:
-            marks = ", ".join("?" for _ in rows[0])
-            self.connection.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
+        listed = ", ".join(f"({', '.join(map(constant, row))})" for row in rows)
+        if listed:
+            self.connection.execute(f"INSERT INTO {table} VALUES {listed}")
 
     def change(self, name: str, delta: Rows) -> None:
         """Add rows with a weight as last value to the delta of a base table."""
@@ -100,8 +112,8 @@ class Warehouse:
             names = ", ".join(quote(c.name) for c in table.columns)
             self.connection.execute(f"DELETE FROM {table.delta}")
             self.connection.execute(
-                f"INSERT INTO {table.delta} SELECT {names}, CAST(sum(pgt_n) AS BIGINT) FROM (SELECT {names}, 1 AS pgt_n FROM "
-                f"{table.new} UNION ALL SELECT {names}, -1 FROM {table.old}) GROUP BY ALL HAVING sum(pgt_n) <> 0"
+                f"INSERT INTO {table.delta} SELECT {names}, CAST(sum(pgt_n) AS BIGINT) FROM "
+                f"(SELECT {names}, 1 AS pgt_n FROM {table.new} UNION ALL SELECT {names}, -1 FROM {table.old}) GROUP BY ALL HAVING sum(pgt_n) <> 0"
             )
 
     def settle(self) -> None:
@@ -125,14 +137,17 @@ def _apply(
 ) -> None:
     names = ", ".join(quote(c.name) for c in columns)
     connection.execute(
-        f"CREATE OR REPLACE TEMP TABLE pgt_counts AS SELECT {names}, sum(pgt_n) AS pgt_n FROM (SELECT {names}, 1 AS pgt_n FROM {old} "
-        f"UNION ALL SELECT {names}, {WEIGHT} FROM {delta}) GROUP BY ALL HAVING sum(pgt_n) <> 0"
+        f"CREATE OR REPLACE TEMP TABLE pgt_counts AS SELECT {names}, sum(pgt_n) AS pgt_n FROM "
+        f"(SELECT {names}, 1 AS pgt_n FROM {old} UNION ALL SELECT {names}, {WEIGHT} FROM {delta}) "
+        "GROUP BY ALL HAVING sum(pgt_n) <> 0"
     )
     negative = connection.execute("SELECT * FROM pgt_counts WHERE pgt_n < 0").fetchall()
     if negative:
-        raise Mismatch(f"{delta} deletes rows that {old} does not hold: {negative[:5]}")
+        raise MismatchError(f"{delta} deletes rows that {old} does not hold: {negative[:5]}")
     connection.execute(f"DELETE FROM {new}")
-    connection.execute(f"INSERT INTO {new} SELECT {names} FROM pgt_counts, range(CAST(pgt_n AS BIGINT)) AS copies(copy)")
+    connection.execute(
+        f"INSERT INTO {new} SELECT {names} FROM pgt_counts, range(CAST(pgt_n AS BIGINT)) AS copies(copy)"
+    )
 
 
 class StreamTable:
@@ -227,7 +242,7 @@ class StreamTable:
         described = self.connection.execute(f"DESCRIBE {name}").fetchall()
         wanted = self.connection.execute(f"DESCRIBE {table.delta}").fetchall()
         if [row[:2] for row in described] != [row[:2] for row in wanted]:
-            raise Mismatch(f"{step.target}: delta has {described}, the stored relation {wanted}")
+            raise MismatchError(f"{step.target}: delta has {described}, the stored relation {wanted}")
         self.connection.execute(f"DELETE FROM {table.delta}")
         self.connection.execute(f"INSERT INTO {table.delta} SELECT * FROM {name}")
         self.connection.execute(f"DROP TABLE {name}")
@@ -241,7 +256,7 @@ class StreamTable:
         return self.connection.execute(f"SELECT * FROM {table}").fetchall()
 
     def check(self) -> None:
-        """Compare result and state relations with a full recompute at the new state; Mismatch when they differ."""
+        """Compare result and state relations with a full recompute at the new state; MismatchError when they differ."""
         expected = self.warehouse.fresh("full")
         output = [(c.id, s.name) for c, s in zip(self.plan.root.output, self.plan.output, strict=True)]
         text = render(self.plan.root, "duckdb", self._relation, output)
@@ -258,10 +273,10 @@ class StreamTable:
             [row[:2] for row in self.connection.execute(f"DESCRIBE {table}").fetchall()] for table in (expected, actual)
         ]
         if types[0] != types[1]:
-            raise Mismatch(f"{label}: columns should be {types[0]}, are {types[1]}")
+            raise MismatchError(f"{label}: columns should be {types[0]}, are {types[1]}")
         want, have = (Counter(tuple(map(comparable, r)) for r in self._fetch(t)) for t in (expected, actual))
         if want != have:
-            raise Mismatch(f"{label}: missing {dict(want - have)}, surplus {dict(have - want)}")
+            raise MismatchError(f"{label}: missing {dict(want - have)}, surplus {dict(have - want)}")
 
 
 def comparable(value: Any) -> Any:

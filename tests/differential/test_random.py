@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -30,7 +31,7 @@ _SETTINGS = settings(
 @pytest.fixture(autouse=True)
 def _print_seed(capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
-        print(f"[{CASES} cases, PGTRICKLE_RANDOM_SEED={SEED}]", end=" ")
+        sys.stdout.write(f"[{CASES} cases, PGTRICKLE_RANDOM_SEED={SEED}] ")
 
 
 @seed(SEED)

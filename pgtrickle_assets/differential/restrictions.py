@@ -1,0 +1,146 @@
+"""Which scans of a query matter only for a few values, so that files and row groups without them need not be read.
+
+A join tells: rows of one side without a partner on the other don't show in its output. Both columns are traced down to
+the scans that they come from, through operators that neither need the rows left out nor change the values.
+"""
+
+from __future__ import annotations
+
+from pgtrickle_assets.differential.expressions import equalities
+from pgtrickle_assets.differential.restrict import common_partition
+from pgtrickle_assets.differential.steps import Restriction
+from pgtrickle_assets.query.plan import (
+    Aggregate,
+    ColumnRef,
+    Distinct,
+    Filter,
+    Generate,
+    Join,
+    Node,
+    Project,
+    Scan,
+    SetOperation,
+    TopK,
+    UnionAll,
+    Window,
+)
+from pgtrickle_assets.query.rewrite import output_ids, walk
+
+Source = tuple[Scan, str]
+"""A scan and the name of one of its stored columns."""
+
+_RESTRICTED_SIDES = {
+    "inner": ("left", "right"),
+    "semi": ("left", "right"),
+    "left": ("right",),
+    "anti": ("right",),
+    "right": ("left",),
+    "full": (),
+}
+
+
+def restrictions(query: Node) -> tuple[Restriction, ...]:
+    """Restrictions that the joins of a query imply, also of small scans by large ones: the executor knows sizes."""
+    found: dict[tuple[str, str, str, str, bool], Restriction] = {}
+    for node in walk(query):
+        if isinstance(node, Join):
+            for restriction in _of_join(node):
+                key = (
+                    restriction.scan.output[0].id if restriction.scan.output else restriction.scan.relation,
+                    restriction.column,
+                    restriction.by.output[0].id,
+                    restriction.by_column,
+                    restriction.null_safe,
+                )
+                found.setdefault(key, restriction)
+    return tuple(found.values())
+
+
+def _of_join(node: Join) -> list[Restriction]:
+    found: list[Restriction] = []
+    left_ids, right_ids = output_ids(node.left), output_ids(node.right)
+    for first, second, null_safe in equalities(node.condition):
+        for left, right in ((first.id, second.id), (second.id, first.id)):
+            if left not in left_ids or right not in right_ids:
+                continue
+            for side in _RESTRICTED_SIDES[node.kind]:
+                mine, other = ((node.left, left), (node.right, right))[:: 1 if side == "left" else -1]
+                by = _origin(other[0], other[1], keeps_nulls=null_safe)
+                if by is not None:
+                    for scan, column in _targets(*mine):
+                        found.append(Restriction(scan, column, by[0], by[1], null_safe))
+    return found
+
+
+def _stored(scan: Scan, column: str) -> Source | None:
+    for own, name in zip(scan.columns, scan.source_columns, strict=True):
+        if own.id == column:
+            return scan, name
+    return None
+
+
+def _renamed(node: Project, column: str) -> str | None:
+    for own, item in node.items:
+        if own.id == column and isinstance(item, ColumnRef):
+            return item.id
+    return None
+
+
+def _targets(node: Node, column: str) -> list[Source]:  # noqa: C901 - one case per operator
+    """Scans of which rows with another value of `column` may be left out."""
+    match node:
+        case Scan():
+            source = _stored(node, column)
+            return [] if source is None else [source]
+        case Project():
+            inner = _renamed(node, column)
+            return [] if inner is None else _targets(node.child, inner)
+        case Filter() | Distinct():
+            return _targets(node.child, column)
+        case Generate():
+            return _targets(node.child, column) if column in output_ids(node.child) else []
+        case Aggregate():
+            return _targets(node.child, column) if any(key.id == column for key in node.keys) else []
+        case TopK():
+            return _targets(node.child, column) if any(part.id == column for part in node.partition_by) else []
+        case Window():
+            return _targets(node.child, column) if column in common_partition(node) else []
+        case UnionAll() | SetOperation():
+            position = [own.id for own in node.columns].index(column)
+            branches = node.children if isinstance(node, UnionAll) else (node.left, node.right)
+            return [found for child in branches for found in _targets(child, child.output[position].id)]
+        case Join():
+            kept = {"inner": "both", "left": "left", "semi": "left", "anti": "left", "right": "right"}.get(
+                node.kind, ""
+            )
+            if column in output_ids(node.left):
+                return _targets(node.left, column) if kept in ("both", "left") else []
+            return _targets(node.right, column) if kept in ("both", "right") else []
+        case _:
+            return []
+
+
+def _origin(node: Node, column: str, *, keeps_nulls: bool) -> Source | None:
+    """A scan whose stored column holds every value that `column` can have, NULL included if `keeps_nulls`."""
+    match node:
+        case Scan():
+            return _stored(node, column)
+        case Project():
+            inner = _renamed(node, column)
+            return None if inner is None else _origin(node.child, inner, keeps_nulls=keeps_nulls)
+        case Filter() | Distinct() | TopK():
+            return _origin(node.child, column, keeps_nulls=keeps_nulls)
+        case Generate() | Window():
+            inherited = column in output_ids(node.child)
+            return _origin(node.child, column, keeps_nulls=keeps_nulls) if inherited else None
+        case Aggregate():
+            is_key = any(key.id == column for key in node.keys)
+            return _origin(node.child, column, keeps_nulls=keeps_nulls) if is_key else None
+        case Join():
+            on_left = column in output_ids(node.left)
+            extended = node.kind == "full" or node.kind == ("right" if on_left else "left")
+            if extended and keeps_nulls:
+                return None
+            return _origin(node.left if on_left else node.right, column, keeps_nulls=keeps_nulls)
+        case _:
+            return None
