@@ -152,8 +152,12 @@ class ServiceError(PgTrickleError):
 
 
 class ControlError(PgTrickleError):
-    """The control schema `pgtrickle` is missing, newer than this version, or was asked for something it does not allow."""
+    """The control schema `pgtrickle` is missing or newer than this version, or does not allow what was asked."""
 
 
 class StaleFrontierError(TransientError, ControlError):
     """Another run moved a frontier that a plan was built on; plan again from the stored one."""
+
+
+class DeliveryOwnerLostError(TransientError, ControlError):
+    """This process was taken for dead and its delivery given to another one; it must not commit any more."""
