@@ -18,7 +18,10 @@ from typing import Final
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from pgtrickle_assets.differential.reasons import OBSTACLES, RULES
 from pgtrickle_assets.project_config import LakeConfig, ProjectConfig, SourceConfig
+from pgtrickle_assets.query import aggregate_calls, special_calls
+from pgtrickle_assets.query.functions import signatures
 from pgtrickle_assets.stream_table import StreamTableOptions
 
 FOLDER: Final = Path(__file__).parent
@@ -72,10 +75,38 @@ def options_table(model: type[BaseModel]) -> str:
     return "\n".join(lines)
 
 
+def rules_table() -> str:
+    """How each operator is maintained."""
+    lines = ["| construct | rule | how | source |", "|---|---|---|---|"]
+    lines += [f"| {rule.operator} | `{rule.name}` | {rule.text} | {rule.source} |" for rule in RULES]
+    return "\n".join(lines)
+
+
+def obstacles_table() -> str:
+    """Why a query is recomputed in full."""
+    lines = ["| construct | reason code | why | what you can do |", "|---|---|---|---|"]
+    lines += [f"| {item.construct} | `{item.code}` | {item.text} | {item.advice} |" for item in OBSTACLES]
+    return "\n".join(lines)
+
+
+def functions_list() -> str:
+    """Names of the functions by kind."""
+    scalar = {name for name in signatures.names() if name.isidentifier()} | set(special_calls.FUNCTIONS)
+    kinds = {
+        "Aggregates": aggregate_calls.AGGREGATES,
+        "Window functions, besides the aggregates": aggregate_calls.WINDOW_ONLY,
+        "Set-returning functions, in FROM": special_calls.SET_RETURNING,
+        "Scalar functions, besides `COALESCE`, `NULLIF`, `GREATEST`, `LEAST`, `CONCAT`, `CASE`": scalar,
+    }
+    return "\n\n".join(
+        f"**{kind}:** " + ", ".join(f"`{name}`" for name in sorted(names)) for kind, names in kinds.items()
+    )
+
+
 BLOCKS: Final[dict[str, Callable[[], str]]] = {
     f"options {model.__name__}": partial(options_table, model)
     for model in (StreamTableOptions, ProjectConfig, SourceConfig, LakeConfig)
-}
+} | {"rules": rules_table, "obstacles": obstacles_table, "functions": functions_list}
 
 
 def page(template: Path) -> str:

@@ -1,5 +1,5 @@
 /*---
-description: Carriers in order of their average delay; recomputed in full, it has one row per carrier
+description: Carriers in order of their average delay
 owners: [team:operations]
 tags: {tier: gold}
 ---*/
