@@ -9,7 +9,7 @@ import dagster as dg
 
 from pgtrickle_assets.assets.checks import build_checks
 from pgtrickle_assets.assets.jobs import REFRESH, build_jobs
-from pgtrickle_assets.assets.keys import ENGINE, IO_MANAGER, SPARK
+from pgtrickle_assets.assets.keys import ENGINE, IO_MANAGER, RUN_PLAN, SPARK
 from pgtrickle_assets.assets.source_assets import build_mirror_assets, source_specs
 from pgtrickle_assets.assets.stream_table_assets import build_stream_table_assets
 from resources.ducklake_io_manager import ducklake_io_manager
@@ -51,6 +51,7 @@ def build_definitions(project: Project, *, resources: Mapping[str, Any] | None =
             "postgres": postgres_resource(project),
             ENGINE: engine_resource(project),
             IO_MANAGER: ducklake_io_manager(),
+            RUN_PLAN: dg.mem_io_manager,
             **(resources or {}),
         },
         executor=dg.in_process_executor,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from pgtrickle_assets.assets.automation import due_tables, reason_to_wait, refresh_request, tolerate
+from pgtrickle_assets.assets.automation import CALM, due_tables, reason_to_wait, refresh_request, skip, tolerate
 from pgtrickle_assets.assets.keys import ENGINE
 from pgtrickle_assets.errors import PgTrickleError
 from pgtrickle_assets.schedules import Cron, Every
@@ -35,10 +35,10 @@ def due_refreshes_sensor(project: Project, job: dg.JobDefinition) -> dg.SensorDe
         session: EngineSession = getattr(context.resources, ENGINE)
         now = datetime.now(UTC)
         if not scheduled:
-            return _skip("no stream table has a schedule")
+            return skip("no stream table has a schedule")
         wait = reason_to_wait(context.instance, now)
         if wait is not None:
-            return _skip(wait)
+            return skip(wait)
         try:
             engine = session.engine
             names = due_tables(
@@ -51,8 +51,8 @@ def due_refreshes_sensor(project: Project, job: dg.JobDefinition) -> dg.SensorDe
         except PgTrickleError as error:
             return tolerate(context.cursor, error)
         if not names:
-            return _skip("nothing is due, or nothing has changed")
-        return dg.SensorResult(run_requests=[refresh_request(project, names, "due by schedule")], cursor="")
+            return skip("nothing is due, or nothing has changed")
+        return dg.SensorResult(run_requests=[refresh_request(project, names, "due by schedule")], cursor=CALM)
 
     return due_refreshes
 
@@ -62,7 +62,3 @@ def _moment(text: str | None) -> datetime | None:
         return None
     moment = datetime.fromisoformat(text)
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def _skip(reason: str) -> dg.SensorResult:
-    return dg.SensorResult(skip_reason=dg.SkipReason(f"{reason[0].upper()}{reason[1:]}."), cursor="")

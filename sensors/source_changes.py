@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from pgtrickle_assets.assets.automation import following_changes, reason_to_wait, refresh_request, tolerate
+from pgtrickle_assets.assets.automation import CALM, following_changes, reason_to_wait, refresh_request, skip, tolerate
 from pgtrickle_assets.assets.keys import ENGINE
 from pgtrickle_assets.errors import PgTrickleError
 
@@ -33,20 +33,16 @@ def source_changes_sensor(project: Project, job: dg.JobDefinition) -> dg.SensorD
     def source_changes(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         session: EngineSession = getattr(context.resources, ENGINE)
         if not names:
-            return _skip("no stream table follows changes; due_refreshes starts those with a schedule")
+            return skip("no stream table follows changes; due_refreshes starts those with a schedule")
         wait = reason_to_wait(context.instance, datetime.now(UTC))
         if wait is not None:
-            return _skip(wait)
+            return skip(wait)
         try:
             changed = session.engine.has_source_changes() or bool(session.engine.behind().intersection(names))
         except PgTrickleError as error:
             return tolerate(context.cursor, error)
         if not changed:
-            return _skip("no source has changed")
-        return dg.SensorResult(run_requests=[refresh_request(project, names, "a source has changed")], cursor="")
+            return skip("no source has changed")
+        return dg.SensorResult(run_requests=[refresh_request(project, names, "a source has changed")], cursor=CALM)
 
     return source_changes
-
-
-def _skip(reason: str) -> dg.SensorResult:
-    return dg.SensorResult(skip_reason=dg.SkipReason(f"{reason[0].upper()}{reason[1:]}."), cursor="")

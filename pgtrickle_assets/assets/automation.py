@@ -17,6 +17,9 @@ from pgtrickle_assets.schedules import Calculated, is_due
 if TYPE_CHECKING:
     from pgtrickle_assets.project import Project
 
+CALM: Final = json.dumps({"version": 1, "failures": 0})
+"""Cursor of a sensor whose last tick met no error. (An empty one would leave the old one in place.)"""
+
 _TOLERATED_FAILURES: Final = 5
 _FIRST_WAIT: Final = timedelta(seconds=15)
 _LONGEST_WAIT: Final = timedelta(minutes=10)
@@ -85,6 +88,11 @@ def reason_to_wait(instance: dg.DagsterInstance, now: datetime) -> str | None:
             seconds = int((ended + wait - now).total_seconds())
             return f"the last {failures} refresh runs failed; next try in {seconds} s"
     return None
+
+
+def skip(reason: str) -> dg.SensorResult:
+    """A tick that found nothing to do."""
+    return dg.SensorResult(skip_reason=dg.SkipReason(f"{reason[0].upper()}{reason[1:]}."), cursor=CALM)
 
 
 def tolerate(cursor: str | None, error: PgTrickleError) -> dg.SensorResult:

@@ -1,8 +1,6 @@
 """Asset checks: is what is stored what the query says?"""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import dagster as dg
 
@@ -10,11 +8,9 @@ from pgtrickle_assets.assets.engine import EngineSession
 from pgtrickle_assets.assets.failures import RETRIES, step_failures
 from pgtrickle_assets.assets.keys import ENGINE, SPARK, SPARK_POOL, lake_key
 from pgtrickle_assets.assets.metadata import check_metadata
-
-if TYPE_CHECKING:
-    from pgtrickle_assets.project import Project
-    from pgtrickle_assets.refresh.model import CheckReport
-    from pgtrickle_assets.stream_table import StreamTable
+from pgtrickle_assets.project import Project
+from pgtrickle_assets.refresh.model import CheckReport
+from pgtrickle_assets.stream_table import StreamTable
 
 EQUALS_FULL: Final = "differential_equals_full"
 

@@ -5,11 +5,9 @@ A Dagster run cannot mix partition definitions, and a refresh materializes only 
 same IO manager as those of the assets. When a step fails, its readers are skipped and the others go on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import dagster as dg
 from pydantic import Field
@@ -17,15 +15,13 @@ from pydantic import Field
 from pgtrickle_assets.assets.checks import EQUALS_FULL
 from pgtrickle_assets.assets.engine import EngineSession
 from pgtrickle_assets.assets.failures import RETRIES, step_failures
-from pgtrickle_assets.assets.keys import ENGINE, IO_MANAGER, SPARK, SPARK_POOL, identifier, lake_key
+from pgtrickle_assets.assets.keys import ENGINE, IO_MANAGER, RUN_PLAN, SPARK, SPARK_POOL, identifier, lake_key
 from pgtrickle_assets.assets.processes import mark_process
 from pgtrickle_assets.assets.source_assets import capture, mirror_events
 from pgtrickle_assets.assets.stream_table_assets import prepare
 from pgtrickle_assets.errors import PgTrickleError
-
-if TYPE_CHECKING:
-    from pgtrickle_assets.project import Project
-    from pgtrickle_assets.stream_table import StreamTable
+from pgtrickle_assets.project import Project
+from pgtrickle_assets.stream_table import StreamTable
 
 REFRESH: Final = "refresh"
 REBUILD: Final = "rebuild"
@@ -127,9 +123,7 @@ def _refresh_graph(project: Project) -> dg.GraphDefinition:
 
 
 def _start_op(project: Project) -> dg.OpDefinition:
-    @dg.op(
-        name=START, out=dg.Out(io_manager_key="mem_io_manager"), required_resource_keys={ENGINE}, retry_policy=RETRIES
-    )
+    @dg.op(name=START, out=dg.Out(io_manager_key=RUN_PLAN), required_resource_keys={ENGINE}, retry_policy=RETRIES)
     def start(context: dg.OpExecutionContext, config: RefreshRunConfig) -> RunPlan:
         session: EngineSession = getattr(context.resources, ENGINE)
         mark_process(context)
@@ -150,7 +144,7 @@ def _start_op(project: Project) -> dg.OpDefinition:
 
 def _stream_table_op(table: StreamTable) -> dg.OpDefinition:
     @dg.op(
-        name=identifier(table.table.schema, table.table.name),
+        name=identifier("refresh", table.table.schema, table.table.name),
         description=f"Refresh {table.name}.",
         ins={"plan": dg.In(RunPlan), "upstream": dg.In(dg.Nothing)},
         out={

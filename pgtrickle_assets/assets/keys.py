@@ -17,6 +17,9 @@ ENGINE: Final = "pgtrickle"
 IO_MANAGER: Final = "ducklake_io_manager"
 """Resource key of the IO manager that delivers into the lake."""
 
+RUN_PLAN: Final = "pgtrickle_run_plan"
+"""Resource key of the in-memory IO manager that carries a run's plan to its steps."""
+
 SPARK: Final = "spark"
 """Resource key of Spark."""
 

@@ -1,9 +1,7 @@
 """External assets for source tables and foreign lake tables, and the assets that mirror sources into the lake."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 
@@ -11,11 +9,9 @@ from pgtrickle_assets.assets.engine import EngineSession
 from pgtrickle_assets.assets.failures import RETRIES, step_failures
 from pgtrickle_assets.assets.keys import ENGINE, lake_key, source_key
 from pgtrickle_assets.assets.metadata import column_schema, mirror_metadata
-
-if TYPE_CHECKING:
-    from pgtrickle_assets.project import Project
-    from pgtrickle_assets.query.types import TableName
-    from pgtrickle_assets.refresh.model import MirrorReport
+from pgtrickle_assets.project import Project
+from pgtrickle_assets.query.types import TableName
+from pgtrickle_assets.refresh.model import MirrorReport
 
 MIRROR_GROUP = "raw"
 SOURCE_GROUP = "sources"

@@ -1,11 +1,11 @@
 """One partitioned asset per stream table; its materialization is a refresh."""
 
-from __future__ import annotations
-
+import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
+from dagster import BetaWarning
 from pydantic import Field
 
 from pgtrickle_assets.assets.engine import EngineSession
@@ -15,11 +15,9 @@ from pgtrickle_assets.assets.metadata import code_version, definition_metadata
 from pgtrickle_assets.assets.partitions_definitions import asked_partitions, partition_mapping, partitions_definition
 from pgtrickle_assets.assets.processes import mark_process
 from pgtrickle_assets.errors import SourceLocationError
-
-if TYPE_CHECKING:
-    from pgtrickle_assets.project import Project
-    from pgtrickle_assets.refresh.model import PreparedRefresh
-    from pgtrickle_assets.stream_table import StreamTable
+from pgtrickle_assets.project import Project
+from pgtrickle_assets.refresh.model import PreparedRefresh
+from pgtrickle_assets.stream_table import StreamTable
 
 
 class RefreshConfig(dg.Config):
@@ -39,7 +37,10 @@ def build_stream_table_assets(project: Project) -> list[dg.AssetsDefinition]:
 
 def _build(project: Project, table: StreamTable) -> dg.AssetsDefinition:
     try:
-        return _stream_table_asset(project, table)
+        with warnings.catch_warnings():
+            # Backfills in one run are a beta feature that the tests cover.
+            warnings.simplefilter("ignore", BetaWarning)
+            return _stream_table_asset(project, table)
     except (dg.DagsterInvalidDefinitionError, dg.DagsterInvariantViolationError) as error:
         raise SourceLocationError(str(error).splitlines()[0], path=table.path or table.name, line=1) from error
 

@@ -1,0 +1,187 @@
+"""A project of three stream tables, and an engine that records what Dagster asks of it.
+
+The engine stands in for Spark, PostgreSQL and the lake: these tests are about what reaches it and what Dagster makes of
+the answers. The same paths run on the real engine in `tests/integration/dagster`.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import dagster as dg
+import pytest
+
+from pgtrickle_assets import Project, StreamTable, build_definitions
+from pgtrickle_assets.assets.keys import ENGINE
+from pgtrickle_assets.query.types import TableName
+from pgtrickle_assets.refresh.model import (
+    CheckReport,
+    MirrorReport,
+    PreparedRefresh,
+    RefreshResult,
+    Strategy,
+    StreamTableStatus,
+)
+from pgtrickle_assets.schema_cache import KnownSchemas
+from resources.engine import engine_resource
+
+ORDERS = TableName("raw", "orders")
+
+
+@dataclass
+class RecordingEngine:
+    """Answers as told and keeps what it was asked."""
+
+    calls: list = field(default_factory=list)
+    touched: dict = field(default_factory=dict)
+    errors: dict = field(default_factory=dict)
+    changed: bool = False
+    behind_tables: frozenset = frozenset()
+    passed: bool = True
+    last_refresh: dict = field(default_factory=dict)
+    snapshot: int = 10
+
+    def _record(self, *call):
+        self.calls.append(call)
+        error = self.errors.get(call[:2]) or self.errors.get(call[:1])
+        if error:
+            raise error.pop(0) if isinstance(error, list) and error else error
+
+    def sync(self):
+        self._record("sync")
+        return KnownSchemas()
+
+    def head(self):
+        return self.snapshot
+
+    def has_source_changes(self):
+        self._record("has_source_changes")
+        return self.changed
+
+    def behind(self):
+        return self.behind_tables
+
+    def capture(self, run_id):
+        self._record("capture")
+        return MirrorReport(self.snapshot, self.snapshot, {ORDERS: (3, 1), TableName("raw", "still"): (0, 0)}, 0.1)
+
+    def prepare(self, name, *, partitions, cut, full, run_id, initiated_by):
+        self._record("prepare", name, partitions, cut, full, initiated_by)
+        schema, table = name.split(".")
+        strategy = Strategy.FULL if full else Strategy.DIFFERENTIAL
+        return PreparedRefresh(
+            TableName(schema, table), 1, run_id, strategy, "small_delta", "the delta is small", cut or 0, (), partitions,
+            {}, (), 4, (("result", "SELECT 1"),), {"total": 0.5}, 1, 0.0,
+        )  # fmt: skip
+
+    def deliver(self, prepared):
+        name = str(prepared.stream_table)
+        self._record("deliver", name)
+        touched = self.touched.get(name, prepared.partitions or ())
+        return RefreshResult(
+            prepared.stream_table, prepared.strategy, prepared.reason_code, prepared.reason, 4, 2, 2, 1, 100, 1, 11,
+            prepared.cut, {"raw.orders": prepared.cut}, 7, tuple(touched), dict.fromkeys(touched, 5),
+            prepared.statements, {"total": 0.5}, 1, 1, "DELIVERED",
+        )  # fmt: skip
+
+    def check_equals_full(self, name):
+        self._record("check", name)
+        schema, table = name.split(".")
+        differences = () if self.passed else ((("1", None), 1), (("2", "x"), -1))
+        return CheckReport(
+            TableName(schema, table), "differential_equals_full", self.passed, 7, 7, len(differences) // 2,
+            len(differences) // 2, ("a", "b"), differences, 11, 0.2,
+        )  # fmt: skip
+
+    def read(self, name, partitions=None):
+        self._record("read", name, partitions)
+        return f"frame of {name}"
+
+    def maintain(self):
+        self._record("maintain")
+        return {"orphan_files": 2}
+
+    def status(self):
+        moments = {name: moment.isoformat() for name, moment in self.last_refresh.items()}
+        return [
+            StreamTableStatus(
+                TableName(*name.split(".")),
+                "ACTIVE",
+                "auto",
+                "differential",
+                (),
+                10,
+                7,
+                "full",
+                moments.get(name),
+                None,
+            )
+            for name in ("silver.items", "gold.by_day", "gold.by_region")
+        ]
+
+    def history(self, name, limit):
+        return [{"strategy": "differential", "seconds": 0.5}, {"strategy": "full", "seconds": 2.0}]
+
+    def asked(self, kind):
+        return [call[1:] for call in self.calls if call[0] == kind]
+
+
+def make_project(home, **overrides):
+    options = {
+        "silver.items": {},
+        "gold.by_day": {"partition_by": "day(d)", "partition_start": "2024-07-01", "partition_end": "2024-07-04"},
+        "gold.by_region": {"partition_by": "value(r, [EU, US])", "description": "By region"},
+    }
+    queries = {
+        "silver.items": "SELECT * FROM orders",
+        "gold.by_day": "SELECT d, count(*) AS n FROM silver.items GROUP BY d",
+        "gold.by_region": "SELECT r, count(*) AS n FROM silver.items GROUP BY r",
+    }
+    tables = [
+        StreamTable(name=name, query=queries[name], **{**options[name], **overrides.get(name, {})}) for name in queries
+    ]
+    return Project(tables, home=home)
+
+
+@pytest.fixture
+def engine():
+    return RecordingEngine()
+
+
+@pytest.fixture
+def project(tmp_path):
+    return make_project(tmp_path / "home")
+
+
+@pytest.fixture
+def definitions(project, engine):
+    return definitions_of(project, engine)
+
+
+def definitions_of(project, engine):
+    opened = engine_resource(project, lambda *_: nullcontext(engine))
+    return build_definitions(project, resources={ENGINE: opened})
+
+
+@pytest.fixture
+def instance():
+    with dg.DagsterInstance.ephemeral() as ephemeral:
+        yield ephemeral
+
+
+@pytest.fixture
+def rebuild_project(tmp_path, engine):
+    """Builds project and definitions with other options."""
+
+    def build(**overrides):
+        other = make_project(tmp_path / "home", **overrides)
+        return other, definitions_of(other, engine)
+
+    return build
+
+
+@pytest.fixture
+def now():
+    return datetime.now(UTC)

@@ -1,0 +1,138 @@
+"""The jobs: one run for everything, events only for what changed, failures that stop only their readers."""
+
+from __future__ import annotations
+
+import dagster as dg
+import pytest
+
+from pgtrickle_assets.errors import ConfigurationError
+
+DAY, REGION, ITEMS = (
+    dg.AssetKey(["gold", "by_day"]),
+    dg.AssetKey(["gold", "by_region"]),
+    dg.AssetKey(["silver", "items"]),
+)
+
+
+def run(definitions, instance, job="refresh", raise_on_error=True, **config):
+    return definitions.resolve_job_def(job).execute_in_process(
+        instance=instance,
+        run_config={"ops": {"capture": {"config": config}}} if config else None,
+        raise_on_error=raise_on_error,
+    )
+
+
+def materialized(instance, key):
+    return sorted(instance.get_materialized_partitions(key))
+
+
+def test_a_refresh_is_one_run_at_one_cut_in_dependency_order(definitions, instance, engine):
+    assert run(definitions, instance).success
+    prepared = engine.asked("prepare")
+    assert prepared[0][0] == "silver.items"
+    assert {call[0] for call in prepared} == {"silver.items", "gold.by_day", "gold.by_region"}
+    assert {call[2] for call in prepared} == {engine.snapshot}
+    assert len(engine.asked("capture")) == 1
+
+
+def test_only_touched_partitions_get_a_materialization(definitions, instance, engine):
+    engine.touched = {"silver.items": ["all"], "gold.by_day": ["2024-07-02", "1999-01-01", "__null__"]}
+    assert run(definitions, instance).success
+    assert materialized(instance, DAY) == ["1999-01-01", "2024-07-02", "__null__"]
+    assert materialized(instance, ITEMS) == ["all"]
+    assert materialized(instance, REGION) == []
+    records = instance.fetch_materializations(DAY, limit=10).records
+    rows = {r.asset_materialization.partition: r.asset_materialization.metadata for r in records}
+    assert rows["2024-07-02"]["dagster/partition_row_count"].value == 5
+    assert rows["2024-07-02"]["strategy"].value == "differential"
+
+
+def test_changed_mirrors_get_a_materialization(definitions, instance):
+    assert run(definitions, instance).success
+    event = instance.get_latest_materialization_event(dg.AssetKey(["raw", "orders"])).asset_materialization
+    assert event.metadata["rows_inserted"].value == 3
+    assert instance.get_latest_materialization_event(dg.AssetKey(["raw", "still"])) is None
+
+
+def test_what_is_upstream_of_a_named_stream_table_comes_along(definitions, instance, engine):
+    assert run(definitions, instance, stream_tables=["gold.by_day"]).success
+    assert [call[0] for call in engine.asked("prepare")] == ["silver.items", "gold.by_day"]
+
+
+def test_partitions_hold_for_the_named_stream_table(definitions, instance, engine):
+    assert run(definitions, instance, stream_tables=["gold.by_day"], partitions=["2024-07-02"]).success
+    assert [call[:2] for call in engine.asked("prepare")] == [("silver.items", None), ("gold.by_day", ("2024-07-02",))]
+
+
+def test_partitions_of_many_stream_tables_are_refused(definitions, instance, engine):
+    result = run(definitions, instance, raise_on_error=False, partitions=["2024-07-02"])
+    assert not result.success
+    assert engine.calls == []
+
+
+def test_a_failed_step_stops_its_readers_and_nothing_else(definitions, instance, engine):
+    engine.errors[("prepare", "gold.by_day")] = ConfigurationError("wrong")
+    result = run(definitions, instance, raise_on_error=False)
+    assert not result.success
+    assert ("gold.by_region",) in engine.asked("deliver")
+
+    engine.calls.clear()
+    engine.errors = {("prepare", "silver.items"): ConfigurationError("wrong")}
+    result = run(definitions, instance, raise_on_error=False)
+    assert engine.asked("deliver") == []
+
+
+def test_a_rebuild_recomputes_in_full(definitions, instance, engine):
+    assert run(definitions, instance, job="rebuild").success
+    assert all(call[3] for call in engine.asked("prepare"))
+
+
+def test_verify_runs_the_check_of_each_stream_table(definitions, instance, engine):
+    result = run(definitions, instance, job="verify")
+    evaluations = result.get_asset_check_evaluations()
+    assert {(e.asset_key, e.check_name, e.passed) for e in evaluations} == {
+        (key, "differential_equals_full", True) for key in (DAY, REGION, ITEMS)
+    }
+
+
+def test_a_failed_check_fails_the_run_and_shows_the_rows(definitions, instance, engine):
+    engine.passed = False
+    result = run(definitions, instance, job="verify", raise_on_error=False)
+    assert not result.success
+    evaluation = result.get_asset_check_evaluations()[0]
+    records = [record.data for record in evaluation.metadata["differing_rows"].records]
+    assert records == [{"difference": 1, "a": "1", "b": None}, {"difference": -1, "a": "2", "b": "x"}]
+
+
+def test_maintain_runs(definitions, instance, engine):
+    assert run(definitions, instance, job="maintain").success
+    assert engine.asked("maintain") == [()]
+
+
+def test_keys_of_a_dynamic_value_partition_appear_as_they_come(rebuild_project, instance, engine):
+    _, definitions = rebuild_project(**{"gold.by_region": {"partition_by": "value(r)"}})
+    engine.touched = {"gold.by_region": ["EU", "__null__"]}
+    assert run(definitions, instance).success
+    assert sorted(instance.get_dynamic_partitions("pgtrickle/gold.by_region")) == ["EU", "__null__"]
+
+
+def test_days_found_in_the_data_become_the_calendar(rebuild_project, instance, engine):
+    open_ended = {"gold.by_day": {"partition_start": None, "partition_end": None}}
+    _, definitions = rebuild_project(**open_ended)
+    engine.touched = {"gold.by_day": ["2030-01-05", "2013-01-03", "__null__"]}
+    assert run(definitions, instance).success
+    _, definitions = rebuild_project(**open_ended)
+    keys = definitions.resolve_asset_graph().get(DAY).partitions_def.get_partition_keys()
+    assert (keys[0], keys[-1]) == ("2013-01-03", "2030-01-05")
+
+
+def test_a_run_records_its_process(definitions, instance):
+    from pgtrickle_assets.assets.processes import PROCESS_TAG, process_mark
+
+    run(definitions, instance)
+    assert instance.get_runs()[0].tags[PROCESS_TAG] == process_mark()
+
+
+@pytest.mark.parametrize("name", ["refresh", "rebuild", "verify", "maintain"])
+def test_jobs_share_one_process(definitions, name):
+    assert definitions.resolve_job_def(name).executor_def.name == "in_process"
