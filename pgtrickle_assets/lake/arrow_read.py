@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from pgtrickle_assets.lake.consolidate import consolidate, union_weighted
-from pgtrickle_assets.lake.deletes import Positions, deleted_positions
+from pgtrickle_assets.lake.deletes import Positions, as_read_at, deleted_positions
 from pgtrickle_assets.lake.model import DataFile, DeltaPlan, LakeColumn, ScanPlan
 from pgtrickle_assets.lake.parquet_columns import arrow_schema, file_columns, inlined_table, table_columns
 from pgtrickle_assets.lake.parquet_read import live_rows, rows_at
@@ -42,7 +42,9 @@ def read_table_arrow(
     """
     wanted = table_columns(scan.table, columns)
     storage = storage_for(scan.table.path, storage_options)
-    parts = _read_all(storage, [lambda file=file: _live(storage, file, wanted) for file in scan.files])
+    parts = _read_all(
+        storage, [lambda file=file: _live(storage, as_read_at(file, scan.table.at), wanted) for file in scan.files]
+    )
     return pa.concat_tables([*parts, inlined_table(wanted, scan.table, scan.inlined)])
 
 

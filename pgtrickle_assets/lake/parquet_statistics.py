@@ -58,6 +58,8 @@ class _Leaf:
 
     def add(self, values: pa.Array) -> None:
         for _ in range(self._depth):
+            # Like a Parquet footer and DuckDB: a list that is NULL or empty counts as a NULL of the leaf.
+            self._nulls += pc.sum(pc.equal(pc.fill_null(pc.list_value_length(values), 0), 0)).as_py() or 0
             values = values.flatten()
         self._nulls += values.null_count
         self._values += len(values) - values.null_count
