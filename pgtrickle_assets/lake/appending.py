@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from pgtrickle_assets.errors import LakeError
 from pgtrickle_assets.lake.changes import touched
-from pgtrickle_assets.lake.commit_session import CommitSession
+from pgtrickle_assets.lake.commit_session import Answer, CommitSession
 from pgtrickle_assets.lake.model import LakeTable, NewDataFile
 from pgtrickle_assets.lake.statistics import ColumnStatistics, Leaf, leaves, merge, summarize
-
-if TYPE_CHECKING:
-    from psycopg import Cursor
 
 _TABLE_STATS: Final = "SELECT next_row_id FROM {c}.ducklake_table_stats WHERE table_id = %s"
 
@@ -61,13 +58,13 @@ class Append:
 
     def __init__(self, files: Sequence[NewDataFile]) -> None:
         self._files = files
-        self._totals: Cursor[tuple[Any, ...]] | None = None
-        self._columns: Cursor[tuple[Any, ...]] | None = None
+        self._totals: Answer | None = None
+        self._columns: Answer | None = None
 
     def read(self, session: CommitSession, table_id: int) -> None:
         """Ask for the table's statistics; not called for a table that is being created."""
-        self._totals = session.query(_TABLE_STATS, (table_id,))
-        self._columns = session.query(_COLUMN_STATS, (table_id,))
+        self._totals = session.ask(_TABLE_STATS, (table_id,))
+        self._columns = session.ask(_COLUMN_STATS, (table_id,))
 
     def stage(self, session: CommitSession, table: LakeTable) -> None:
         """Stage the files.
@@ -78,10 +75,10 @@ class Append:
         _check(table, self._files)
         rows = sum(file.record_count for file in self._files)
         size = sum(file.file_size_bytes for file in self._files)
-        totals = self._totals.fetchone() if self._totals else None
+        totals = self._totals.row() if self._totals else None
         is_first = totals is None
         if totals is None:
-            before = session.query(_FROM_FILES, (table.id,)).fetchone() if self._totals else None
+            before = session.ask(_FROM_FILES, (table.id,)).row() if self._totals else None
             records, next_row, stored, count = before or (0, 0, 0, 0)
             is_first = count == 0
             session.write(_INSERT_STATS, (table.id, int(records) + rows, next_row + rows, int(stored) + size))
@@ -119,7 +116,7 @@ class Append:
         session.write_rows("file_partition_value", ("bigint", "bigint", "bigint", "varchar"), values)
 
     def _stage_column_stats(self, session: CommitSession, table: LakeTable, *, is_first: bool) -> None:
-        stored = {} if self._columns is None else {row[0]: ColumnStatistics(*row[1:]) for row in self._columns}
+        stored = {} if self._columns is None else {row[0]: ColumnStatistics(*row[1:]) for row in self._columns.rows()}
         inserted: list[tuple[object, ...]] = []
         updated: list[tuple[object, ...]] = []
         unknown: list[int] = []
@@ -148,7 +145,7 @@ class Append:
     ) -> ColumnStatistics | None:
         if old.minimum is None and old.maximum is None and new.minimum is not None:
             # Both NULL means "no value so far" or, from some writers, "unknown"; the files tell.
-            row = session.query(_ALL_NULL, (table_id, leaf.id)).fetchone()
+            row = session.ask(_ALL_NULL, (table_id, leaf.id)).row()
             if not row or not row[0]:
                 return None
         return merge(old, new, leaf.type)

@@ -66,6 +66,7 @@ class Lake:
         self.row_facts = RowFacts(location.storage_options)
         self._file_columns = FileColumns(location.storage_options)
         self._tables: dict[tuple[TableName, int], LakeTable | None] = {}
+        self._versions: dict[int, int] = {}
 
     @classmethod
     def open(cls, location: LakeLocation) -> Lake:
@@ -115,6 +116,8 @@ class Lake:
             LakeHistoryExpiredError: The snapshot is no longer kept.
             LakeError: No such snapshot yet.
         """
+        if at is None and (rows := self.connections.fetch(self.sql(_HEAD), ())):
+            return self._remember(Snapshot(*rows[0]))
         return self.connections.read(lambda connection: self._snapshot(connection, at))
 
     def snapshot_at(self, moment: datetime) -> int:
@@ -123,12 +126,10 @@ class Lake:
         Raises:
             LakeHistoryExpiredError: All kept snapshots are younger.
         """
-        row = self.connections.read(
-            lambda connection: connection.execute(self.sql(_SNAPSHOT_AT_TIME), (moment,)).fetchone()
-        )
-        if row is None:
+        rows = self.connections.fetch(self.sql(_SNAPSHOT_AT_TIME), (moment,))
+        if not rows:
             raise LakeHistoryExpiredError(f"the lake keeps no snapshot from {moment.isoformat()} or before")
-        return row[0]
+        return rows[0][0]
 
     def schemas(self, at: int | None = None) -> tuple[str, ...]:
         """Names of the schemas at a snapshot (default: newest)."""
@@ -162,7 +163,11 @@ class Lake:
         return self.tables_named([name], at)[0]
 
     def tables_named(self, names: Sequence[TableName], at: int | None = None) -> tuple[LakeTable | None, ...]:
-        """Several tables at one snapshot; descriptions are kept by schema version."""
+        """Several tables at one snapshot; descriptions are kept by schema version, so most calls ask nothing."""
+        version = None if at is None else self._versions.get(at)
+        if at is not None and version is not None and all((name, version) in self._tables for name in names):
+            kept = [self._tables[name, version] for name in names]
+            return tuple(table and replace(table, at=at) for table in kept)
 
         def work(connection: CatalogConnection) -> tuple[LakeTable | None, ...]:
             snapshot = self._snapshot(connection, at)
@@ -249,13 +254,19 @@ class Lake:
         else:
             row = connection.execute(self.sql(_SNAPSHOT), (at,)).fetchone()
         if row is not None:
-            return Snapshot(*row)
+            return self._remember(Snapshot(*row))
         newest = connection.execute(self.sql(_HEAD), ()).fetchone()
         if newest is None:
             raise LakeError("the lake's catalog has no snapshot at all", hint="Restore it from a backup.")
         if at is not None and at < newest[0]:
             raise LakeHistoryExpiredError(f"snapshot {at} of the lake is no longer kept", hint="Use a newer one.")
         raise LakeError(f"the lake has no snapshot {at} yet; the newest is {newest[0]}")
+
+    def _remember(self, snapshot: Snapshot) -> Snapshot:
+        if len(self._versions) > _CACHED_TABLES:
+            self._versions.clear()
+        self._versions[snapshot.id] = snapshot.schema_version
+        return snapshot
 
 
 def check_metadata(metadata: dict[str, str], location: LakeLocation) -> None:

@@ -30,7 +30,14 @@ from pgtrickle_assets.errors import (
 from pgtrickle_assets.lake.bootstrap import lock_key
 from pgtrickle_assets.lake.catalog import Lake, check_metadata
 from pgtrickle_assets.lake.changes import format_changes, parse_changes
-from pgtrickle_assets.lake.commit_session import CommitSession, Head, HeadMovedError, Operation, PastCommit
+from pgtrickle_assets.lake.commit_session import (
+    CommitSession,
+    Head,
+    HeadMovedError,
+    Operation,
+    PastCommit,
+    run_together,
+)
 from pgtrickle_assets.lake.model import TableChange
 from pgtrickle_assets.lake.table_writing import TableWrite, resolve_writes
 
@@ -46,16 +53,17 @@ _RETRYABLE: Final = frozenset({"23505", "40001", "40P01", "55P03"})
 _LOST: Final = ("08", "57P")
 _UNCERTAIN_SECONDS: Final = 60.0
 
-_LIMITS: Final = """
+# The functions of a select list run from left to right: the limits hold for the wait, and the clock is read after it.
+_LOCK: Final = """
 SELECT set_config('lock_timeout', %s, true), set_config('statement_timeout', %s, true),
-  set_config('idle_in_transaction_session_timeout', %s, true)
+  set_config('idle_in_transaction_session_timeout', %s, true), pg_advisory_xact_lock(%s, %s),
+  extract(epoch FROM clock_timestamp())::float8
 """
-_LOCK: Final = "SELECT pg_advisory_xact_lock(%s, %s)"
 _NOW: Final = "SELECT extract(epoch FROM clock_timestamp())::float8"
-_METADATA: Final = "SELECT key, value FROM {c}.ducklake_metadata WHERE scope IS NULL"
-_HEAD: Final = """
-SELECT snapshot_id, schema_version, next_catalog_id, next_file_id
-FROM {c}.ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1
+_STATE: Final = """
+SELECT s.snapshot_id, s.schema_version, s.next_catalog_id, s.next_file_id,
+  (SELECT jsonb_object_agg(m.key, m.value) FROM {c}.ducklake_metadata m WHERE m.scope IS NULL)
+FROM {c}.ducklake_snapshot s ORDER BY s.snapshot_id DESC LIMIT 1
 """
 _WINDOW: Final = """
 SELECT s.snapshot_id, h.changes_made, h.commit_extra_info FROM {c}.ducklake_snapshot s
@@ -120,6 +128,7 @@ def commit(
     extra_info: Mapping[str, object] | None = None,
     within: Within | None = None,
     policy: CommitPolicy | None = None,
+    operations: Sequence[Operation] = (),
 ) -> CommitResult:
     """Commit changes of one or more tables as one snapshot.
 
@@ -134,6 +143,7 @@ def commit(
         within: Called with an open cursor and the new snapshot id just before COMMIT, to write rows of the same
             transaction; what it raises undoes everything. It may be called again after a lost round.
         policy: Limits.
+        operations: Further operations of the same snapshot (`lake.ddl`, `lake.views`).
 
     Raises:
         ValueError: No changes, or two for one table.
@@ -141,7 +151,7 @@ def commit(
         CommitStateUnknownError: The connection was lost during COMMIT and the outcome could not be found out.
         LakeUnavailableError: The catalog could not be reached, or the race was lost too often.
     """
-    if not changes:
+    if not changes and not operations:
         raise ValueError("a commit needs at least one change")
     used = policy or CommitPolicy()
     writes = resolve_writes(lake, base, changes, used.conflict_scope, str((extra_info or {}).get("delivery_id", "")))
@@ -149,7 +159,7 @@ def commit(
         result = run_commit(
             lake,
             base=base,
-            operations=writes,
+            operations=(*writes, *operations),
             author=author,
             message=message,
             extra_info=extra_info,
@@ -270,6 +280,8 @@ class _Attempt:
         if repeated is not None:
             connection.execute("ROLLBACK")
             return CommitResult(repeated, number, 0.0, repeated=True)
+        if not session.changes:
+            raise ValueError("a commit must change something")
         self._write(connection, session)
         if self._within is not None:
             self._stage = "caller"
@@ -282,29 +294,25 @@ class _Attempt:
     def _prepare(self, connection: CatalogConnection) -> tuple[float, int | None, CommitSession]:
         lake = self._lake
         session = CommitSession(connection, lake.location.catalog_schema, lake.data_path, self._base)
-        with connection.pipeline():
-            connection.execute("BEGIN")
-            connection.execute(_LIMITS, self._limits())
-            connection.execute(_LOCK, lock_key(session.schema))
-            locked = connection.execute(_NOW)
-            metadata = session.query(_METADATA, ())
-            head = session.query(_HEAD, ())
-            window = session.query(_WINDOW, (self._base,))
+        session.ask("BEGIN", ())
+        locked = session.ask(_LOCK, self._lock_parameters())
+        state = session.ask(_STATE, ())
+        window = session.ask(_WINDOW, (self._base,))
+        for operation in self._operations:
+            operation.read(session)
+        now = session.ask(_NOW, ())
+        session.send()
+        started = time.monotonic() - (now.rows()[0][-1] - locked.rows()[0][-1])
+        repeated = self._read_window(session, state.row(), window.rows())
+        if repeated is None:
             for operation in self._operations:
-                operation.read(session)
-            now = connection.execute(_NOW)
-            held = _number(now) - _number(locked)
-            started = time.monotonic() - held
-            self._check_metadata(dict(metadata.fetchall()))
-            repeated = self._read_window(session, head.fetchone(), window.fetchall())
-            if repeated is None:
-                for operation in self._operations:
-                    operation.stage(session)
+                operation.stage(session)
         return started, repeated, session
 
-    def _limits(self) -> tuple[str, str, str]:
+    def _lock_parameters(self) -> tuple[object, ...]:
         lock, run = self._policy.lock_seconds, self._policy.statement_seconds
-        return f"{int(lock * 1000)}ms", f"{int(max(run, lock) * 1000)}ms", f"{int(run * 1000)}ms"
+        limits = (f"{int(seconds * 1000)}ms" for seconds in (lock, max(run, lock), run))
+        return (*limits, *lock_key(self._lake.location.catalog_schema))
 
     def _check_metadata(self, metadata: dict[str, str]) -> None:
         check_metadata(metadata, self._lake.location)
@@ -316,7 +324,8 @@ class _Attempt:
     ) -> int | None:
         if head is None:
             raise LakeError("the lake's catalog has no snapshot at all", hint="Restore it from a backup.")
-        session.head = Head(*head)
+        session.head = Head(*head[:4])
+        self._check_metadata(head[4] or {})
         if self._base > session.head.id:
             raise LakeError(f"the commit was planned on snapshot {self._base}, but the newest is {session.head.id}")
         delivery = self._info.get("delivery_id")
@@ -333,12 +342,16 @@ class _Attempt:
         return None
 
     def _write(self, connection: CatalogConnection, session: CommitSession) -> None:
-        with connection.pipeline():
-            connection.execute(self._lake.sql(_SNAPSHOT), (session.snapshot_id, *session.counters))
-            cursors = [connection.execute(text, parameters) for text, parameters in session.statements]
-            audit = (format_changes(session.changes), self._author, self._message, self._info_text)
-            connection.execute(self._lake.sql(_CHANGES), (session.snapshot_id, *audit))
-        session.check_written([cursor.rowcount for cursor in cursors])
+        audit = (format_changes(session.changes), self._author, self._message, self._info_text)
+        results = run_together(
+            connection,
+            [
+                (self._lake.sql(_SNAPSHOT), (session.snapshot_id, *session.counters)),
+                *session.statements,
+                (self._lake.sql(_CHANGES), (session.snapshot_id, *audit)),
+            ],
+        )
+        session.check_written([count for _, count in results[1:-1]])
 
     def _after_error(self, error: psycopg.Error, number: int) -> CommitResult | None:
         import psycopg
@@ -379,14 +392,8 @@ class _Attempt:
         connections = self._lake.connections
         try:
             with connections.checkout() as connection, connection.transaction():
-                connection.execute(_LIMITS, self._limits())
-                # Whoever holds the lock has ended the transaction in question.
-                connection.execute(_LOCK, lock_key(self._lake.location.catalog_schema))
+                # Once we hold the lock, the transaction in question has ended.
+                connection.execute(_LOCK, self._lock_parameters())
                 return _find(self._lake, connection, "commit_id", commit_id, self._base)
         except psycopg.Error as error:
             raise LakeUnavailableError(f"the lake's catalog failed: {type(error).__name__}") from error
-
-
-def _number(cursor: Cursor[tuple[Any, ...]]) -> float:
-    row = cursor.fetchone()
-    return 0.0 if row is None else float(row[0])

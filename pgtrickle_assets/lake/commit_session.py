@@ -1,8 +1,8 @@
 """What is known and staged between taking the catalog lock and committing one snapshot.
 
-Reads go out together in one round trip. Writes are staged first and sent afterwards, because the row of the snapshot
-has to be the first write (its primary key is the mutex against writers that don't know our lock) and carries the
-counters that the staged writes used up.
+Questions are collected and go out together, and so do writes: one round trip each, because others wait for the lock.
+Writes are staged first, because the row of the snapshot has to be the first write (its primary key is the mutex against
+writers that don't know our lock) and carries the counters that the staged writes used up.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pgtrickle_assets.lake.changes import Change
 from pgtrickle_assets.lake.sqltext import statement
 
 if TYPE_CHECKING:
-    from psycopg import Cursor
+    from psycopg import ClientCursor
 
     from pgtrickle_assets.lake.connections import CatalogConnection
 
@@ -41,6 +41,28 @@ class PastCommit:
     changes: tuple[Change, ...]
 
 
+class Answer:
+    """Rows of a question; fetching sends what is not sent yet."""
+
+    def __init__(self, session: CommitSession) -> None:
+        self._session = session
+        self._rows: list[tuple[Any, ...]] | None = None
+
+    def fill(self, rows: list[tuple[Any, ...]]) -> None:
+        """Give the rows that arrived."""
+        self._rows = rows
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """All rows."""
+        if self._rows is None:
+            self._session.send()
+        return self._rows or []
+
+    def row(self) -> tuple[Any, ...] | None:
+        """The first row, if any."""
+        return next(iter(self.rows()), None)
+
+
 class Operation(Protocol):
     """One part of a commit. The methods are called in this order, all again when a round is lost."""
 
@@ -49,7 +71,7 @@ class Operation(Protocol):
         ...
 
     def read(self, session: CommitSession) -> None:
-        """Send queries (`session.query`); their results must not be fetched yet."""
+        """Ask (`session.ask`); answers must not be fetched yet."""
         ...
 
     def stage(self, session: CommitSession) -> None:
@@ -65,11 +87,12 @@ class CommitSession:
     """The open transaction of one round.
 
     Attributes:
-        connection: In pipeline mode while reading, holding the catalog lock.
+        connection: In a transaction that holds the catalog lock once the first answers are in.
         base: Snapshot that the changes were planned on.
         head: Newest snapshot; None until the first results are in.
         window: Commits after `base` up to the head.
         changes: Entries for the change log of the new snapshot.
+        new_schemas: Ids of schemas that this commit creates, by name; several tables may need the same one.
     """
 
     def __init__(self, connection: CatalogConnection, schema: str, data_path: str, base: int) -> None:
@@ -79,7 +102,9 @@ class CommitSession:
         self.base = base
         self.window: tuple[PastCommit, ...] = ()
         self.changes: list[Change] = []
+        self.new_schemas: dict[str, int] = {}
         self._head: Head | None = None
+        self._questions: list[tuple[Answer, bytes, Parameters]] = []
         self._catalog_ids = 0
         self._file_ids = 0
         self._shape_changed = False
@@ -118,9 +143,18 @@ class CommitSession:
         """Staged writes, in order."""
         return self._statements
 
-    def query(self, template: str, parameters: Parameters) -> Cursor[tuple[Any, ...]]:
-        """Send a query; fetch from the cursor when the result is needed."""
-        return self.connection.execute(statement(template, self.schema), parameters)
+    def ask(self, template: str, parameters: Parameters) -> Answer:
+        """A question; it is sent with all others that are open when one of the answers is fetched."""
+        answer = Answer(self)
+        self._questions.append((answer, statement(template, self.schema), parameters))
+        return answer
+
+    def send(self) -> None:
+        """Send the open questions and take in the answers."""
+        asked, self._questions = self._questions, []
+        results = run_together(self.connection, [(text, parameters) for _, text, parameters in asked])
+        for (answer, _, _), (rows, _) in zip(asked, results, strict=True):
+            answer.fill(rows)
 
     def write(self, template: str, parameters: Parameters, *, check: Callable[[int], str | None] | None = None) -> None:
         """Stage a write.
@@ -173,3 +207,25 @@ class CommitSession:
     def shape_changed(self) -> None:
         """The catalog's shape changes: the snapshot gets a new schema version."""
         self._shape_changed = True
+
+
+def run_together(
+    connection: CatalogConnection, statements: Sequence[tuple[bytes, Parameters]]
+) -> list[tuple[list[tuple[Any, ...]], int]]:
+    """Run statements in one round trip; (rows, number of rows) for each.
+
+    Values are quoted by the driver on this side, which is what lets PostgreSQL take many statements in one message.
+    """
+    from psycopg import ClientCursor
+
+    with ClientCursor(connection) as cursor:
+        cursor.execute(";\n".join(_bound(cursor, text, parameters) for text, parameters in statements).encode())
+        results: list[tuple[list[tuple[Any, ...]], int]] = []
+        for _ in statements:
+            results.append((cursor.fetchall() if cursor.description else [], cursor.rowcount))
+            cursor.nextset()
+    return results
+
+
+def _bound(cursor: ClientCursor[tuple[Any, ...]], text: bytes, parameters: Parameters) -> str:
+    return cursor.mogrify(text, parameters)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -111,6 +111,31 @@ class Connections:
             else:
                 self._give(connection)
                 return result
+        raise AssertionError("the second attempt returns or raises")
+
+    def fetch(self, query: bytes, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
+        """Rows of one query, in one round trip; repeated once when a kept connection turns out to be dead.
+
+        Raises:
+            LakeUnavailableError: The connection was lost or timed out.
+            LakeError: The catalog is not there or must not be read.
+        """
+        import psycopg
+
+        for last in (False, True):
+            connection = None if last else self._take()
+            connection = connection or self.open()
+            try:
+                rows = connection.execute(query, parameters).fetchall()
+            except psycopg.Error as error:
+                died = connection.closed
+                connection.close()
+                if last or not died:
+                    raise self.translate(error) from error
+                self.close()
+            else:
+                self._give(connection)
+                return rows
         raise AssertionError("the second attempt returns or raises")
 
     def translate(self, error: Exception) -> LakeError:

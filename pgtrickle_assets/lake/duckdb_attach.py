@@ -1,7 +1,7 @@
 """Attach a lake to a DuckDB connection, through DuckLake's official extension.
 
-The connection string of the catalog goes into a DuckDB secret and not into the ATTACH text, so that neither an error nor
-a listing of databases shows the password.
+The connection string of the catalog goes into a DuckDB secret and not into the ATTACH text, so that neither an error
+nor a listing of databases shows the password.
 """
 
 from __future__ import annotations

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pgtrickle_assets.errors import LakeError
 from pgtrickle_assets.lake.changes import created
-from pgtrickle_assets.lake.commit_session import CommitSession
+from pgtrickle_assets.lake.commit_session import Answer, CommitSession
 from pgtrickle_assets.lake.conflicts import conflict
 from pgtrickle_assets.lake.model import LakeColumn, LakeTable, TableDefinition
 from pgtrickle_assets.lake.naming import SCHEMA_NAMED, directory_of, planned_table, table_path
 from pgtrickle_assets.lake.types import nodes
-
-if TYPE_CHECKING:
-    from psycopg import Cursor
 
 OBJECT_NAMED = """
 SELECT 'table', t.table_id, t.table_name FROM {c}.ducklake_table t
@@ -44,14 +41,14 @@ class TableCreation:
     def __init__(self, definition: TableDefinition, planned_path: str) -> None:
         self._definition = definition
         self._planned_path = planned_path
-        self._schema: Cursor[tuple[Any, ...]] | None = None
-        self._existing: Cursor[tuple[Any, ...]] | None = None
+        self._schema: Answer | None = None
+        self._existing: Answer | None = None
 
     def read(self, session: CommitSession) -> None:
         """Look for the schema and for anything of the same name."""
         name = self._definition.name
-        self._schema = session.query(SCHEMA_NAMED, (name.schema,))
-        self._existing = session.query(OBJECT_NAMED, (name.schema, name.name, name.schema, name.name))
+        self._schema = session.ask(SCHEMA_NAMED, (name.schema,))
+        self._existing = session.ask(OBJECT_NAMED, (name.schema, name.name, name.schema, name.name))
 
     def stage(self, session: CommitSession) -> LakeTable:
         """Stage the table and return it with its ids.
@@ -62,10 +59,10 @@ class TableCreation:
         if self._schema is None or self._existing is None:
             raise AssertionError("read comes before stage")
         name = self._definition.name
-        existing = self._existing.fetchone()
+        existing = self._existing.row()
         if existing is not None:
             raise conflict(f"a {existing[0]} called {name.schema}.{existing[2]} exists already")
-        schema_id, path = stage_schema(session, name.schema, self._schema.fetchone(), self._definition)
+        schema_id, path = stage_schema(session, name.schema, self._schema.row(), self._definition)
         if path != self._planned_path:
             raise conflict(f"schema {name.schema} was created at another place than planned")
         session.shape_changed()
@@ -103,11 +100,14 @@ def stage_schema(
 
 
 def new_schema(session: CommitSession, name: str) -> int:
-    """Stage a new schema; its id."""
+    """Stage a new schema, once for each commit; its id."""
+    if name in session.new_schemas:
+        return session.new_schemas[name]
     session.shape_changed()
     schema_id = session.new_catalog_id()
     session.write(_INSERT_SCHEMA, (schema_id, session.snapshot_id, name, directory_of(name)))
     session.note(created("schema", name))
+    session.new_schemas[name] = schema_id
     return schema_id
 
 

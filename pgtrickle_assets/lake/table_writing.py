@@ -10,7 +10,7 @@ from pgtrickle_assets.errors import LakeConflictError, LakeError, LakeHistoryExp
 from pgtrickle_assets.lake import conflicts
 from pgtrickle_assets.lake.appending import Append
 from pgtrickle_assets.lake.changes import touched
-from pgtrickle_assets.lake.commit_session import CommitSession, HeadMovedError
+from pgtrickle_assets.lake.commit_session import Answer, CommitSession, HeadMovedError
 from pgtrickle_assets.lake.conflicts import conflict
 from pgtrickle_assets.lake.delete_writing import WrittenDeletes, check_positions, removes_all, write_deletes
 from pgtrickle_assets.lake.model import DataFile, LakeTable, RowDeletes, TableChange
@@ -19,8 +19,6 @@ from pgtrickle_assets.lake.storage import storage_for
 from pgtrickle_assets.lake.table_creation import TableCreation
 
 if TYPE_CHECKING:
-    from psycopg import Cursor
-
     from pgtrickle_assets.lake.catalog import Lake
 
 Scope = Literal["partition", "table", "file"]
@@ -34,6 +32,7 @@ LEFT JOIN {c}.ducklake_delete_file d
   ON d.data_file_id = f.data_file_id AND d.table_id = f.table_id AND d.end_snapshot IS NULL
 WHERE f.data_file_id = ANY(%s) AND f.table_id = %s
 """
+_CURRENT_NAME: Final = "SELECT table_name FROM {c}.ducklake_table WHERE table_id = %s AND end_snapshot IS NULL"
 _REGISTRY: Final = "SELECT table_name FROM {c}.ducklake_inlined_data_tables WHERE table_id = %s"
 
 _PARTITION_ARRAY: Final = """
@@ -117,8 +116,8 @@ class TableWrite:
         self._written: dict[int, WrittenDeletes] = {}
         self._garbage: list[str] = []
         self._rounds = 0
-        self._files: Cursor[tuple[Any, ...]] | None = None
-        self._registry: Cursor[tuple[Any, ...]] | None = None
+        self._files: Answer | None = None
+        self._registry: Answer | None = None
         if self._table is None and (self._deletes or change.removed_files or change.removed_inlined_rows):
             raise ValueError(f"nothing can be deleted from {change.table}, which the commit creates")
 
@@ -139,9 +138,9 @@ class TableWrite:
             self._append.read(session, self._table.id)
         touched_files = [file.id for file in self._touched()]
         if touched_files:
-            self._files = session.query(_FILES, (touched_files, self._table.id))
+            self._files = session.ask(_FILES, (touched_files, self._table.id))
         if self._change.removed_inlined_rows:
-            self._registry = session.query(_REGISTRY, (self._table.id,))
+            self._registry = session.ask(_REGISTRY, (self._table.id,))
 
     def stage(self, session: CommitSession) -> None:
         """Check for conflicts and stage the writes."""
@@ -182,6 +181,11 @@ class TableWrite:
     def _check(self, session: CommitSession, table: LakeTable) -> None:
         window, name = session.window, table.name
         conflicts.require_same_shape(window, table.id, name)
+        if any(change.kind == "created_table" for past in window for change in past.changes):
+            # A rename is logged as a creation under the new name, without the table's id.
+            row = session.ask(_CURRENT_NAME, (table.id,)).row()
+            if row is None or row[0] != name.name:
+                raise conflict(f"{name} was renamed")
         removes = bool(self._deletes or self._change.removed_files or self._change.removed_inlined_rows)
         if removes:
             conflicts.require_no_inline_changes(window, table.id, name)
@@ -197,7 +201,7 @@ class TableWrite:
             self._check_partitions(session, table, removes=removes)
 
     def _check_files(self, table: LakeTable) -> None:
-        found = {} if self._files is None else {row[0]: row[1:] for row in self._files.fetchall()}
+        found = {} if self._files is None else {row[0]: row[1:] for row in self._files.rows()}
         for file in self._touched():
             ended, delete_id = found.get(file.id, (-1, None))
             if ended is not None:
@@ -214,12 +218,12 @@ class TableWrite:
                 window, table.id, table.name, ("inlined_insert",), "another writer added rows to"
             )
             snapshots = [s for s, kind in conflicts.of_table(window, table.id) if kind == "inserted_into_table"]
-            others = session.query(_NEW_FILES, (table.id, snapshots)).fetchall()
+            others = session.ask(_NEW_FILES, (table.id, snapshots)).rows()
             self._require_apart(table, others, "added rows to")
         if self._append is not None and conflicts.touches(window, table.id, conflicts.DELETES):
             snapshots = [s for s, kind in conflicts.of_table(window, table.id) if kind in conflicts.DELETES]
             parameters = {"table": table.id, "snapshots": snapshots, "base": session.base}
-            others = session.query(_CHANGED_FILES, parameters).fetchall()
+            others = session.ask(_CHANGED_FILES, parameters).rows()
             self._require_apart(table, others, "deleted rows from")
 
     def _require_apart(self, table: LakeTable, others: Sequence[tuple[Any, ...]], what: str) -> None:
@@ -303,7 +307,7 @@ class TableWrite:
         wanted = list(self._change.removed_inlined_rows)
         if not wanted or self._registry is None:
             return
-        tables = [row[0] for row in self._registry.fetchall()]
+        tables = [row[0] for row in self._registry.rows()]
         if not tables:
             raise conflict(f"{table.name} has no inlined rows any more")
         # One statement over all inline tables, so that the number of ended rows is one number.
