@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pgtrickle_assets.capture.connect import SESSION, bulk_uri, from_sqlstate
 from pgtrickle_assets.capture.dsn import DsnProvider
 from pgtrickle_assets.capture.source_table import SourceColumn
 from pgtrickle_assets.capture.values import arrow_schema, exact
-from pgtrickle_assets.errors import PgTrickleError
 from pgtrickle_assets.query.types import TableName
 
 if TYPE_CHECKING:
@@ -49,57 +48,91 @@ class BulkQuery:
 
 
 def run(query: BulkQuery) -> Iterator[pa.RecordBatch]:
-    """Stream a query's result in batches of some megabytes.
+    """Stream a query's result over a connection of its own; runs in any thread, process or Spark executor.
 
     Raises:
         SourceValueError: A value has no exact counterpart.
         SourceUnavailableError: The connection broke.
         SourceBusyError: A lock was not granted in time.
     """
+    with closing(BulkReader(query.dsn())) as reader:
+        reader.join(query.snapshot)
+        yield from reader.rows(query)
+
+
+class BulkReader:
+    """A connection that holds its locks before it joins a snapshot; not for several threads.
+
+    A TRUNCATE that waits for our lock makes everybody behind it wait. Who reads over the connection that holds the lock
+    does not stand in that queue.
+    """
+
+    def __init__(self, dsn: str) -> None:
+        import adbc_driver_postgresql.dbapi as adbc
+
+        with _translated("the source"):
+            self._connection = adbc.connect(bulk_uri(dsn), autocommit=True)
+        try:
+            self._execute(*SESSION, *_LIMITS, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Give up locks and snapshot."""
+        self._connection.close()
+
+    def lock(self, relation: TableName) -> None:
+        """Lock a table with its partitions against TRUNCATE and rewrites, not against writers.
+
+        Raises:
+            SourceBusyError: Somebody has it alone and keeps it.
+        """
+        from psycopg import sql
+
+        name = sql.Identifier(relation.schema, relation.name)
+        self._execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(name).as_string(None))
+
+    def join(self, snapshot: str) -> None:
+        """See what the exporter of the snapshot sees."""
+        from psycopg import sql
+
+        self._execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)).as_string(None))
+
+    def rows(self, query: BulkQuery) -> Iterator[pa.RecordBatch]:
+        """Stream a query's result in batches of some megabytes; finish one stream before the next."""
+        from adbc_driver_postgresql import StatementOptions
+
+        schema = query.schema
+        with _translated(f"source table {query.table}"), closing(self._connection.cursor()) as cursor:
+            cursor.adbc_statement.set_options(**{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(BATCH_BYTES)})
+            cursor.execute(query.sql)
+            with closing(cursor.fetch_record_batch()) as reader:
+                for batch in reader:
+                    if batch.num_rows:
+                        yield exact(batch, query.table, query.columns, schema)
+
+    def _execute(self, *statements: str) -> None:
+        for statement in statements:
+            with _translated("the source"), closing(self._connection.cursor()) as cursor:
+                cursor.execute(statement)
+
+
+_LIMITS = (
+    "SET statement_timeout = 0",
+    "SET idle_in_transaction_session_timeout = 0",
+    f"SET lock_timeout = {LOCK_MILLISECONDS}",
+)
+
+
+@contextmanager
+def _translated(where: str) -> Iterator[None]:
     import adbc_driver_postgresql.dbapi as adbc
-
-    try:
-        with closing(adbc.connect(bulk_uri(query.dsn()), autocommit=True)) as connection:
-            _begin(connection, query.snapshot)
-            yield from _batches(connection, query)
-    except adbc.Error as error:
-        raise _translated(error, query.table) from None
-
-
-def _begin(connection: Any, snapshot: str) -> None:
-    from psycopg import sql
-
-    pinned = sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)).as_string(None)
-    begin = ("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", pinned)
-    limits = ("SET statement_timeout = 0", f"SET lock_timeout = {LOCK_MILLISECONDS}")
-    for statement in (*begin, *SESSION, *limits):
-        with closing(connection.cursor()) as cursor:
-            cursor.execute(statement)
-
-
-def _batches(connection: Any, query: BulkQuery) -> Iterator[pa.RecordBatch]:
-    from adbc_driver_postgresql import StatementOptions
-
-    schema = query.schema
-    with closing(connection.cursor()) as cursor:
-        cursor.adbc_statement.set_options(**{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(BATCH_BYTES)})
-        cursor.execute(query.sql)
-        with closing(cursor.fetch_record_batch()) as reader:
-            for batch in reader:
-                if batch.num_rows:
-                    yield exact(batch, query.table, query.columns, schema)
-
-
-def _translated(error: Any, table: TableName) -> PgTrickleError:
     from adbc_driver_manager import AdbcStatusCode
 
-    broken = error.sqlstate is None and error.status_code in (AdbcStatusCode.IO, AdbcStatusCode.INTERNAL)
-    # The driver's text carries the whole query; the SQLSTATE says enough.
-    return from_sqlstate(error.sqlstate, f"reading source table {table}", type(error).__name__, broken=broken)
-
-
-def collect(queries: Sequence[BulkQuery]) -> pa.Table:
-    """All rows of queries with one schema, in memory."""
-    import pyarrow as pa
-
-    return pa.Table.from_batches([batch for query in queries for batch in run(query)], schema=queries[0].schema)
+    try:
+        yield
+    except adbc.Error as error:
+        broken = error.sqlstate is None and error.status_code in (AdbcStatusCode.IO, AdbcStatusCode.INTERNAL)
+        # The driver's text carries the whole query; the SQLSTATE says enough.
+        raise from_sqlstate(error.sqlstate, where, type(error).__name__, broken=broken) from None

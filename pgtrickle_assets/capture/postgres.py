@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from pgtrickle_assets.capture import install as installation
 from pgtrickle_assets.capture import registry, trim
-from pgtrickle_assets.capture.batch import PART_BYTES, OpenBatch, Request, open_batch
-from pgtrickle_assets.capture.bulk import collect, run
+from pgtrickle_assets.capture.batch import OpenBatch, open_batch
 from pgtrickle_assets.capture.connect import open_connection, translated
 from pgtrickle_assets.capture.describe import ColumnChoice, describe
 from pgtrickle_assets.capture.dsn import DsnProvider, FixedDsn, place
 from pgtrickle_assets.capture.install import InstallOutcome, TriggerState
 from pgtrickle_assets.capture.locks import LockPolicy
 from pgtrickle_assets.capture.position import Position
+from pgtrickle_assets.capture.proof import PART_BYTES, Request
 from pgtrickle_assets.capture.source_table import SourceTable
 from pgtrickle_assets.query.types import ColumnType, TableName
 
@@ -171,11 +171,11 @@ class PostgresSource:
         """
         with self.open_batch(position, tables, copy_tables) as batch:
             copied: dict[TableName, pa.Table] = {}
-            for table, parts in batch.copies.items():
+            for table in batch.copies:
                 if sink is None:
-                    copied[table] = collect(parts)
+                    copied[table] = batch.content_table(table)
                 else:
-                    sink(table, (rows for part in parts for rows in run(part)))
+                    sink(table, batch.content(table))
             changes = {table: batch.change_table(table) for table in batch.change_queries}
             return CaptureBatch(batch.position, changes, copied, batch.pending_leaves)
 
