@@ -1,8 +1,8 @@
 """Change the catalog's shape: schemas, tables, columns and comments, each an operation of a commit.
 
-Rows and counters are those that DuckDB 1.5.5 writes for the same statement. An operation looks at the table as it is under
-the catalog lock, so it needs no conflict check of its own. Run one or several with `alter`, or together with table changes
-through `commit(..., operations=...)`.
+Rows and counters are those that DuckDB 1.5.5 writes for the same statement. An operation looks at the table as it is
+under the catalog lock, so it needs no conflict check of its own. Run one or several with `alter`, or together with
+table changes through `commit(..., operations=...)`.
 """
 
 from __future__ import annotations
@@ -145,9 +145,7 @@ class DropSchema:
         if found is None:
             raise LakeError(f"there is no schema {self._name} in the lake")
         if content is not None:
-            raise LakeError(
-                f"schema {self._name} is not empty: it holds {content[0]}", hint="Drop what is in it first."
-            )
+            raise LakeError(f"schema {self._name} still holds {content[0]}", hint="Drop what is in it first.")
         session.write(_END_SCHEMA, (session.snapshot_id, found[0]))
         session.write(_END_TAGS, (session.snapshot_id, found[0]))
         session.shape_changed()

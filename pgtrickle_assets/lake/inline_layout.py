@@ -1,7 +1,7 @@
 """Columns of the inline tables that DuckLake keeps small inserts in.
 
-We never insert there, but an ALTER of a table that has one must make the next. Source of the PostgreSQL types: what DuckDB
-1.5.5 creates.
+We never insert there, but an ALTER of a table that has one must make the next. Source of the PostgreSQL types: what
+DuckDB 1.5.5 creates.
 """
 
 from __future__ import annotations

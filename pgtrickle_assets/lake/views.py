@@ -1,7 +1,7 @@
 """Views in the lake: SQL that DuckDB runs when the view is read.
 
 The text is DuckDB's dialect. In it, `{DUCKLAKE_CATALOG}` stands for the name under which the lake is attached, so that
-`{DUCKLAKE_CATALOG}.gold.orders` means this lake's table wherever the view is read; DuckDB 1.5.5 stores views in this form.
+`{DUCKLAKE_CATALOG}.gold.orders` means this lake's table wherever the view is read; DuckDB 1.5.5 stores views that way.
 """
 
 from __future__ import annotations
