@@ -335,7 +335,19 @@ class Opaque:
 
 
 Node = (
-    Scan | Values | Filter | Project | Join | Aggregate | Distinct | UnionAll | SetOperation | Window | TopK | Generate | Opaque
+    Scan
+    | Values
+    | Filter
+    | Project
+    | Join
+    | Aggregate
+    | Distinct
+    | UnionAll
+    | SetOperation
+    | Window
+    | TopK
+    | Generate
+    | Opaque
 )
 
 
@@ -364,7 +376,7 @@ class QueryPlan:
     notes: tuple[str, ...] = ()
     stable_functions: tuple[str, ...] = ()
     volatile_functions: tuple[str, ...] = ()
-    lineage: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=lambda: {})
+    lineage: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
 
 
 def children(node: Node) -> Sequence[Node]:

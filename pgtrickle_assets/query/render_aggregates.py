@@ -217,7 +217,7 @@ def _percentile_cont(w: _Written) -> str:
 
 def _percentile_disc(w: _Written) -> str:
     value, fraction = w.args[1], w.call.args[0]
-    assert isinstance(fraction, Literal)  # noqa: S101 - checked by the planner
+    assert isinstance(fraction, Literal)
     share = str(fraction.value)
     key = w.call.order_by[0]
     if not w.spark:

@@ -18,7 +18,7 @@ def generator_source(node: Generate, child: str, writer: ExpressionWriter) -> st
     generator, numbered = node.generator, False
     if generator.function == WITH_ORDINALITY:
         inner = generator.args[0]
-        assert isinstance(inner, Call)  # noqa: S101 - made by the planner
+        assert isinstance(inner, Call)
         generator, numbered = inner, True
     array = _elements(generator, writer)
     names = [identifier(column.id, writer.dialect) for column in node.columns]

@@ -36,7 +36,7 @@ def type_name(kind: ColumnType, dialect: Dialect) -> str:
     if kind.name == "decimal":
         return f"DECIMAL({kind.precision}, {kind.scale})"
     if kind.name == "list":
-        assert kind.element is not None  # noqa: S101 - checked by ColumnType
+        assert kind.element is not None
         element = type_name(kind.element, dialect)
         return f"ARRAY<{element}>" if dialect == "spark" else f"{element}[]"
     spark, duckdb = _NAMES[kind.name]

@@ -267,7 +267,7 @@ def map_node_expressions(node: Node, change: Callable[[Expression], Expression])
             return replace(node, order_by=map_sort_keys(node.order_by, change))
         case Generate():
             generator = change(node.generator)
-            assert isinstance(generator, Call)  # noqa: S101 - a change of operands keeps the call
+            assert isinstance(generator, Call)
             return replace(node, generator=generator)
         case Values():
             return replace(node, rows=tuple(tuple(change(value) for value in row) for row in node.rows))

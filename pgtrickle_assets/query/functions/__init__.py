@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from pgtrickle_assets.query.functions import logic, numbers
+from pgtrickle_assets.query.functions import collections, datetimes, logic, math, numbers, strings
 from pgtrickle_assets.query.functions.registry import Emission, Function, Writer, lookup, register, registered, write
 
-__all__ = ["Emission", "Function", "Writer", "logic", "lookup", "numbers", "register", "registered", "write"]
+__all__ = [
+    "Emission",
+    "Function",
+    "Writer",
+    "collections",
+    "datetimes",
+    "logic",
+    "lookup",
+    "math",
+    "numbers",
+    "register",
+    "registered",
+    "strings",
+    "write",
+]

@@ -28,7 +28,7 @@ def _in_list(emission: Emission) -> str:
 def _raise(emission: Emission) -> str:
     """An error with a fixed message, typed as the call."""
     message = emission.call.args[0]
-    assert isinstance(message, Literal)  # noqa: S101 - made by the planner
+    assert isinstance(message, Literal)
     text = emission.args[0]
     function = "raise_error" if emission.spark else "error"
     return emission.writer.cast(f"{function}({text})", emission.call.type, emission.call.type)

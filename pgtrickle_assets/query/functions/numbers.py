@@ -24,8 +24,8 @@ def as_decimal(kind: ColumnType) -> ColumnType:
 
 
 def _digits(kind: ColumnType) -> tuple[int, int]:
-    assert kind.precision is not None  # noqa: S101 - only called for decimals
-    assert kind.scale is not None  # noqa: S101
+    assert kind.precision is not None
+    assert kind.scale is not None
     return kind.precision, kind.scale
 
 
@@ -84,7 +84,7 @@ def _multiply(emission: Emission) -> str:
         return f"({left} * {right})"
     precision, scale = _digits(kind)
     types = multiplication_operands(as_decimal(emission.types[0]), as_decimal(emission.types[1]))
-    assert types is not None  # noqa: S101 - the planner refused such a product
+    assert types is not None
     cast = emission.writer.cast
     a = cast(left, emission.types[0], types[0])
     b = cast(right, emission.types[1], types[1])

@@ -1,0 +1,81 @@
+"""Arrays and JSON.
+
+Source: PostgreSQL 18 documentation 9.19 (arrays) and 9.16 (JSON). Arrays count from 1.
+"""
+
+from __future__ import annotations
+
+from pgtrickle_assets.query.functions.registry import Emission, register
+from pgtrickle_assets.query.functions.signatures import argument_type, define
+from pgtrickle_assets.query.plan import Literal
+from pgtrickle_assets.query.types import INT32
+
+
+def _array(emission: Emission) -> str:
+    inside = ", ".join(emission.args)
+    if emission.spark:
+        return f"array({inside})"
+    return emission.writer.cast(f"[{inside}]", emission.call.type, emission.call.type)
+
+
+def _json_path(emission: Emission) -> str:
+    """The constant path of a JSON operator as a JSON path."""
+    steps: list[str] = []
+    for arg in emission.call.args[1:]:
+        assert isinstance(arg, Literal)
+        if isinstance(arg.value, int):
+            steps.append(f"[{arg.value}]" if emission.spark or arg.value >= 0 else f"[#{arg.value}]")
+        elif emission.spark:
+            steps.append(f"['{arg.value}']")
+        else:
+            steps.append('."' + str(arg.value).replace('"', '\\"') + '"')
+    from pgtrickle_assets.query.render_types import text_literal
+
+    return text_literal("$" + "".join(steps), emission.writer.dialect)
+
+
+def _json_text(emission: Emission) -> str:
+    path = _json_path(emission)
+    if emission.spark:
+        return f"get_json_object({emission.args[0]}, {path})"
+    return f"json_extract_string({emission.args[0]}, {path})"
+
+
+def _json_value(emission: Emission) -> str:
+    path = _json_path(emission)
+    if emission.spark:
+        return f"to_json(variant_get(parse_json({emission.args[0]}), {path}, 'variant'))"
+    return f"CAST(json_extract({emission.args[0]}, {path}) AS VARCHAR)"
+
+
+def _array_length(emission: Emission) -> str:
+    size = f"size({emission.args[0]})" if emission.spark else f"CAST(len({emission.args[0]}) AS INTEGER)"
+    return f"nullif({size}, 0)"
+
+
+register("array", _array, strict=False)
+register("element", "get({0}, {1} - 1)", "{0}[greatest({1}, 0)]", strict=False)
+register("array_length", _array_length)
+define("array_length(anyarray, int4) -> int4")
+register("cardinality", "size({0})", "CAST(len({0}) AS INTEGER)")
+define("cardinality(anyarray) -> int4")
+register("array_to_string", "array_join({0}, {1})", "array_to_string({0}, {1})")
+define("array_to_string(anyarray, text) -> text")
+register("string_to_array", "split({0}, concat('\\\\Q', {1}, '\\\\E'), -1)", "string_split({0}, {1})")
+define("string_to_array(text, text) -> text[]")
+register("array_append", "array_append({0}, {1})", "list_append({0}, {1})")
+register("array_cat", "concat({0}, {1})", "list_concat({0}, {1})")
+register(
+    "array_position", "nullif(CAST(array_position({0}, {1}) AS INT), 0)", "CAST(list_position({0}, {1}) AS INTEGER)"
+)
+register("array_has", "array_contains({0}, {1})", "list_contains({0}, {1})")
+register("array_any_null", "exists({0}, x -> x IS NULL)", "(len({0}) > list_count({0}))")
+define("array_cat(anyarray, anyarray)", argument_type(0))
+register("json_text", _json_text, strict=False)
+register("json_value", _json_value, strict=False)
+register("json_array_length", "json_array_length({0})", "CAST(json_array_length({0}) AS INTEGER)")
+define("json_array_length(json) -> int4")
+define("jsonb_array_length(json) -> int4", canonical="json_array_length")
+
+ARRAY_INDEX = INT32
+"""Type of a subscript."""

@@ -1,0 +1,70 @@
+"""PostgreSQL text to sqlglot's tree, with functions kept by name and lines kept for errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlglot import exp
+from sqlglot.dialects.postgres import Postgres
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.parsers.postgres import PostgresParser
+
+from pgtrickle_assets.errors import QueryError
+
+_SPECIAL_SYNTAX = ("CAST", "EXTRACT", "SUBSTRING", "TRIM", "POSITION", "OVERLAY")
+
+
+class PlainFunctionsParser(PostgresParser):
+    """A PostgreSQL parser that leaves function calls alone, so that overloads are resolved by our own rules."""
+
+    FUNCTIONS: Any = {}
+    FUNCTION_PARSERS: Any = {  # noqa: RUF012 - read by the base class
+        name: parser for name, parser in PostgresParser.FUNCTION_PARSERS.items() if name in _SPECIAL_SYNTAX
+    }
+
+
+class PlainFunctions(Postgres):
+    """PostgreSQL's dialect with `PlainFunctionsParser`."""
+
+    Parser: Any = PlainFunctionsParser
+    parser_class: Any = PlainFunctionsParser
+    # Subscripts stay as written; PostgreSQL's arrays start at 1.
+    INDEX_OFFSET = 0
+
+
+def parse(sql: str) -> exp.Expression:
+    """Parse one query.
+
+    Raises:
+        QueryError: The text is not one SELECT (or set operation, VALUES, WITH ...) that the parser understands.
+    """
+    try:
+        statements = [s for s in PlainFunctions().parse(sql) if s is not None]
+    except ParseError as error:
+        details = error.errors[0] if error.errors else {}
+        near = str(details.get("highlight") or "").strip()
+        where = f' near "{near}"' if near else ""
+        raise QueryError(
+            f"syntax error{where}: {details.get('description') or error}", line=details.get("line")
+        ) from error
+    except TokenError as error:
+        raise QueryError(f"syntax error: {error}", line=1) from error
+    if not statements:
+        raise QueryError("the query is empty", line=1)
+    if len(statements) > 1:
+        raise QueryError("a stream table is defined by one query, but the text holds several statements")
+    statement = statements[0]
+    if not isinstance(statement, (exp.Query, exp.Values)):
+        raise QueryError(f"a stream table is defined by a SELECT, not by {statement.key.upper()}", line=1)
+    return statement
+
+
+def line_of(node: Any) -> int | None:
+    """The 1-based line where a node stands: the first position recorded in it or below it."""
+    if not isinstance(node, exp.Expression):
+        return None
+    for part in node.walk():
+        line = part.meta.get("line")
+        if isinstance(line, int):
+            return line
+    return None

@@ -1,0 +1,138 @@
+"""Puts conditions where they belong: filters onto the side they read, join conditions into joins, joins in a connected order.
+
+Engines do this themselves; the plan does it too, because delta rules look at join conditions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pgtrickle_assets.query.plan import Call, ColumnRef, Expression, Filter, Join, Literal, Node, Project, children
+from pgtrickle_assets.query.rewrite import (
+    columns_of,
+    conjunction,
+    conjuncts,
+    disjunction,
+    filtered,
+    output_ids,
+    substitute,
+    with_children,
+)
+
+
+def push_filters(node: Node) -> Node:
+    """The plan with each conjunct as low as its columns allow, through inner joins, outer-join sides and projections."""
+    return _push(node, ())
+
+
+def _disjuncts(part: Expression) -> tuple[Expression, ...]:
+    if isinstance(part, Call) and part.function == "or":
+        return tuple(inner for arg in part.args for inner in _disjuncts(arg))
+    return (part,)
+
+
+def factored(part: Expression) -> tuple[Expression, ...]:
+    """`(a AND b) OR (a AND c)` as `a AND (b OR c)`: what all branches share becomes a conjunct of its own."""
+    branches = [conjuncts(branch) for branch in _disjuncts(part)]
+    if len(branches) < 2:
+        return (part,)
+    shared = [p for p in branches[0] if all(p in other for other in branches[1:])]
+    if not shared:
+        return (part,)
+    rest = [conjunction([p for p in branch if p not in shared]) for branch in branches]
+    if any(one is None for one in rest):
+        return tuple(shared)
+    remaining = disjunction([one for one in rest if one is not None])
+    return (*shared, remaining) if remaining is not None else tuple(shared)
+
+
+def _push(node: Node, parts: tuple[Expression, ...]) -> Node:
+    match node:
+        case Filter():
+            own = [piece for part in conjuncts(node.predicate) for piece in factored(part)]
+            return _push(node.child, (*parts, *own))
+        case Project():
+            items = {column.id: item for column, item in node.items}
+            movable = [p for p in parts if all(_cheap(items[i]) for i in columns_of(p) if i in items)]
+            stay = [p for p in parts if p not in movable]
+            below = tuple(substitute(part, items) for part in movable)
+            return filtered(replace(node, child=_push(node.child, below)), stay)
+        case Join() if node.kind == "inner":
+            return _inner(node, parts)
+        case Join() if node.kind in ("left", "semi", "anti"):
+            left = output_ids(node.left)
+            down = tuple(p for p in parts if columns_of(p) <= left)
+            own = conjuncts(node.condition)
+            right_ids = output_ids(node.right)
+            right_only = tuple(p for p in own if columns_of(p) and columns_of(p) <= right_ids)
+            kept = [p for p in own if p not in right_only]
+            joined = replace(
+                node, left=_push(node.left, down), right=_push(node.right, right_only), condition=conjunction(kept)
+            )
+            return filtered(joined, [p for p in parts if p not in down])
+        case _:
+            below = with_children(node, [_push(child, ()) for child in children(node)])
+            return filtered(below, parts)
+
+
+def _cheap(item: Expression) -> bool:
+    return isinstance(item, (ColumnRef, Literal))
+
+
+def _inner(node: Join, parts: tuple[Expression, ...]) -> Node:
+    """Flatten a tree of inner joins and put it together again along its conditions, in the order it was written."""
+    leaves: list[Node] = []
+    pool: list[Expression] = list(parts)
+
+    def flatten(current: Node) -> None:
+        if isinstance(current, Join) and current.kind == "inner":
+            pool.extend(conjuncts(current.condition))
+            flatten(current.left)
+            flatten(current.right)
+        elif isinstance(current, Filter):
+            pool.extend(piece for part in conjuncts(current.predicate) for piece in factored(part))
+            flatten(current.child)
+        else:
+            leaves.append(current)
+
+    flatten(node)
+    pool = list(dict.fromkeys(pool))
+    placed: list[Node] = []
+    remaining: list[Expression] = []
+    used: set[Expression] = set()
+    for leaf in leaves:
+        ids = output_ids(leaf)
+        own = tuple(p for p in pool if columns_of(p) and columns_of(p) <= ids)
+        used.update(own)
+        placed.append(_push(leaf, own))
+    remaining = [p for p in pool if p not in used]
+    result, todo = placed[0], placed[1:]
+    while todo:
+        result, remaining = _join_next(result, todo, remaining)
+    return filtered(result, remaining)
+
+
+def _join_next(result: Node, todo: list[Node], remaining: list[Expression]) -> tuple[Node, list[Expression]]:
+    """Join the first relation that an equality connects; else the first one connected at all; else the next."""
+    have = output_ids(result)
+
+    def connects(leaf: Node, *, equality: bool) -> bool:
+        ids = output_ids(leaf)
+        return any(
+            columns_of(p) & ids
+            and columns_of(p) & have
+            and columns_of(p) <= ids | have
+            and (not equality or _is_equality(p))
+            for p in remaining
+        )
+
+    chosen = next((leaf for leaf in todo if connects(leaf, equality=True)), None)
+    chosen = chosen or next((leaf for leaf in todo if connects(leaf, equality=False)), todo[0])
+    todo.remove(chosen)
+    both = have | output_ids(chosen)
+    here = [p for p in remaining if columns_of(p) and columns_of(p) <= both]
+    return Join("inner", result, chosen, conjunction(here)), [p for p in remaining if p not in here]
+
+
+def _is_equality(part: Expression) -> bool:
+    return isinstance(part, Call) and part.function in ("=", "is_not_distinct_from")

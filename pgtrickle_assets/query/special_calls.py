@@ -1,0 +1,358 @@
+"""Calls whose meaning depends on a constant argument: patterns, fields, formats, zones, JSON paths.
+
+Sources: PostgreSQL 18 documentation 9.7 (patterns), 9.9 (dates and times), 9.16 (JSON).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from pgtrickle_assets.errors import QueryError
+from pgtrickle_assets.query.casts import to_text
+from pgtrickle_assets.query.coercion import convert, is_unknown_text, postgres_name
+from pgtrickle_assets.query.functions.datetimes import FRACTION_FIELDS, INTEGER_FIELDS, split_format
+from pgtrickle_assets.query.operators import call
+from pgtrickle_assets.query.parse import line_of
+from pgtrickle_assets.query.plan import Call, Expression, Literal
+from pgtrickle_assets.query.rewrite import negation
+from pgtrickle_assets.query.types import (
+    BOOLEAN,
+    DATE,
+    FLOAT64,
+    INT32,
+    INTERVAL,
+    JSON,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    UNKNOWN,
+    VARCHAR,
+    ColumnType,
+    decimal,
+)
+
+if TYPE_CHECKING:
+    from pgtrickle_assets.query.expressions import Analyzer
+
+Handler = Callable[["Analyzer", str, list[Expression], "int | None"], "Expression | None"]
+SET_RETURNING = frozenset(
+    {
+        "unnest", "generate_series", "json_array_elements", "jsonb_array_elements", "json_array_elements_text",
+        "jsonb_array_elements_text", "json_each", "jsonb_each", "json_each_text", "jsonb_each_text", "json_object_keys",
+        "jsonb_object_keys", "regexp_split_to_table", "string_to_table", "regexp_matches", "generate_subscripts",
+    }
+)  # fmt: skip
+_FIELD_ALIASES = {
+    "years": "year", "months": "month", "days": "day", "hours": "hour", "minutes": "minute", "seconds": "second",
+    "weeks": "week", "quarters": "quarter", "millisecond": "milliseconds", "microsecond": "microseconds",
+    "decades": "decade", "centuries": "century", "millennia": "millennium", "msec": "milliseconds", "min": "minute",
+    "sec": "second", "hr": "hour", "mon": "month", "yr": "year", "dayofweek": "dow",
+}  # fmt: skip
+_TRUNCATIONS = (
+    "microseconds", "milliseconds", "second", "minute", "hour", "day", "week", "month", "quarter", "year", "decade",
+    "century", "millennium",
+)  # fmt: skip
+_DATE_FIELDS = frozenset(INTEGER_FIELDS) - {"hour", "minute"} | {"epoch"}
+_FRACTION_TYPES = {
+    "epoch": decimal(20, 6), "second": decimal(8, 6), "milliseconds": decimal(8, 3), "microseconds": decimal(14, 0),
+}  # fmt: skip
+_INTERVAL_FIELDS = ("epoch", "day", "hour", "minute", "second", "milliseconds", "microseconds")
+
+
+def constant_text(expression: Expression, what: str, line: int | None) -> str:
+    """The text of a constant argument.
+
+    Raises:
+        QueryError: It is not a constant.
+    """
+    if isinstance(expression, Literal) and expression.type in (UNKNOWN, VARCHAR) and expression.value is not None:
+        return str(expression.value)
+    raise QueryError(f"{what} must be a constant", line=line)
+
+
+def field_of(source: Expression, field: str, kind: ColumnType | None, line: int | None) -> Expression:
+    """EXTRACT(field FROM source); `kind` overrides the numeric type (date_part gives double precision)."""
+    name = field.lower()
+    name = _FIELD_ALIASES.get(name, name)
+    if is_unknown_text(source):
+        raise QueryError("EXTRACT from a constant of unknown type: add a cast", line=line)
+    allowed: frozenset[str] | tuple[str, ...] = (*INTEGER_FIELDS, *FRACTION_FIELDS[:-1])
+    if source.type == DATE:
+        allowed = _DATE_FIELDS
+    elif source.type == INTERVAL:
+        return _field_of_interval(source, name, kind, line)
+    elif source.type not in (TIMESTAMP, TIMESTAMPTZ):
+        raise QueryError(f"EXTRACT from {postgres_name(source.type)} is not supported", line=line)
+    if name not in allowed:
+        raise QueryError(f'unit "{name}" not supported for type {postgres_name(source.type)}', line=line)
+    result = kind or _FRACTION_TYPES.get(name, decimal(10, 0))
+    if name == "epoch" and source.type == DATE and kind is None:
+        result = decimal(14, 0)
+    return call("extract", result, Literal(name, VARCHAR), source)
+
+
+def _field_of_interval(source: Expression, name: str, kind: ColumnType | None, line: int | None) -> Expression:
+    constant = isinstance(source, Literal)
+    if name not in _INTERVAL_FIELDS or (name != "epoch" and constant):
+        raise QueryError(f'unit "{name}" of this interval is not supported', line=line)
+    if not constant and not (isinstance(source, Call) and source.function == "timestamp_difference"):
+        raise QueryError("EXTRACT needs a constant interval or the difference of two timestamps", line=line)
+    return call("extract", kind or _FRACTION_TYPES.get(name, decimal(14, 0)), Literal(name, VARCHAR), source)
+
+
+def _extract(analyzer: Analyzer, node: exp.Extract) -> Expression:
+    return field_of(analyzer.analyze(node.expression), node.this.name, None, line_of(node))
+
+
+def _date_part(_: Analyzer, __: str, args: list[Expression], line: int | None) -> Expression | None:
+    if len(args) != 2:
+        return None
+    return field_of(args[1], constant_text(args[0], "the field of date_part", line), FLOAT64, line)
+
+
+def _date_trunc(_: Analyzer, __: str, args: list[Expression], line: int | None) -> Expression | None:
+    if len(args) != 2:
+        return None
+    field = constant_text(args[0], "the field of date_trunc", line).lower()
+    field = _FIELD_ALIASES.get(field, field)
+    if field not in _TRUNCATIONS:
+        raise QueryError(f'unit "{field}" not recognized for date_trunc', line=line)
+    source = args[1]
+    if source.type == DATE or is_unknown_text(source):
+        # date_trunc has no overload for date; timestamptz is the preferred type of its category
+        source = convert(source, TIMESTAMPTZ, line=line)
+    if source.type not in (TIMESTAMP, TIMESTAMPTZ):
+        raise QueryError(f"date_trunc of {postgres_name(source.type)} is not supported", line=line)
+    return call("date_trunc", source.type, Literal(field, VARCHAR), source)
+
+
+def _to_char(_: Analyzer, __: str, args: list[Expression], line: int | None) -> Expression | None:
+    if len(args) != 2 or args[0].type not in (DATE, TIMESTAMP, TIMESTAMPTZ):
+        if args and args[0].type.is_numeric:
+            raise QueryError("to_char of numbers is not supported", line=line)
+        return None
+    text = constant_text(args[1], "the format of to_char", line)
+    try:
+        split_format(text)
+    except ValueError as error:
+        raise QueryError(str(error), line=line) from error
+    source = convert(args[0], TIMESTAMP) if args[0].type == DATE else args[0]
+    return call("to_char", VARCHAR, source, Literal(text, VARCHAR))
+
+
+def at_zone(moment: Expression, zone: Expression, line: int | None) -> Expression:
+    """`moment AT TIME ZONE zone`."""
+    name = constant_text(zone, "a time zone", line)
+    if not re.fullmatch(r"[A-Za-z_]+(/[A-Za-z_+\-0-9]+)+|UTC|utc|GMT", name):
+        raise QueryError(f'time zone "{name}" is not supported', line=line, hint="Use a name such as Europe/Berlin.")
+    name = "UTC" if name.upper() in ("UTC", "GMT") else name
+    if moment.type == DATE or is_unknown_text(moment):
+        moment = convert(moment, TIMESTAMPTZ, line=line)
+    if moment.type not in (TIMESTAMP, TIMESTAMPTZ):
+        raise QueryError(f"AT TIME ZONE of {postgres_name(moment.type)} is not supported", line=line)
+    result = TIMESTAMP if moment.type == TIMESTAMPTZ else TIMESTAMPTZ
+    return call("at_time_zone", result, moment, Literal(name, VARCHAR))
+
+
+def _at_time_zone(analyzer: Analyzer, node: exp.AtTimeZone) -> Expression:
+    return at_zone(analyzer.analyze(node.this), analyzer.analyze(node.args["zone"]), line_of(node))
+
+
+def _timezone(_: Analyzer, __: str, args: list[Expression], line: int | None) -> Expression | None:
+    return at_zone(args[1], args[0], line) if len(args) == 2 else None
+
+
+def like_pattern(pattern: str, escape: str) -> str:
+    """A LIKE pattern with backslash as escape and escapes only where both engines accept them."""
+    result: list[str] = []
+    index = 0
+    while index < len(pattern):
+        char = pattern[index]
+        if escape and char == escape:
+            index += 1
+            if index >= len(pattern):
+                raise ValueError("LIKE pattern must not end with escape character")
+            char = pattern[index]
+            result.append(f"\\{char}" if char in "%_\\" else char)
+        else:
+            result.append("\\\\" if char == "\\" else char)
+        index += 1
+    return "".join(result)
+
+
+def _like(function: str) -> Callable[[Analyzer, Any], Expression]:
+    def handle(analyzer: Analyzer, node: Any) -> Expression:
+        return _like_test(analyzer, function, node, "\\")
+
+    return handle
+
+
+def _like_test(analyzer: Analyzer, function: str, node: Any, escape: str) -> Expression:
+    line = line_of(node)
+    if isinstance(node.expression, (exp.Any, exp.All)):
+        raise QueryError("LIKE ANY/ALL is not supported", line=line, hint="Write the patterns with OR or AND.")
+    subject, pattern = (convert(analyzer.analyze(part), VARCHAR) for part in (node.this, node.expression))
+    if isinstance(pattern, Literal) and pattern.value is not None:
+        try:
+            pattern = Literal(like_pattern(str(pattern.value), escape), VARCHAR)
+        except ValueError as error:
+            raise QueryError(str(error), line=line) from error
+    elif escape != "\\":
+        raise QueryError("ESCAPE needs a constant pattern", line=line)
+    if subject.type != VARCHAR:
+        raise QueryError(f"LIKE needs text, not {postgres_name(subject.type)}", line=line)
+    test: Expression = call(function, BOOLEAN, subject, pattern)
+    return negation(test) if node.args.get("negate") else test
+
+
+def _escape(analyzer: Analyzer, node: exp.Escape) -> Expression:
+    inner = node.this
+    negate = isinstance(inner, exp.Not)
+    inner = inner.this if negate else inner
+    test = _like_test(analyzer, "ilike" if isinstance(inner, exp.ILike) else "like", inner, node.expression.name)
+    return negation(test) if negate else test
+
+
+_PORTABLE = re.compile(r"(?:[^\\]|\\[dwsDWS.^$*+?()\[\]{}|/\\\-])*", re.DOTALL)
+
+
+def regular_expression(expression: Expression, flags: str, line: int | None) -> Literal:
+    """A constant pattern that means the same to PostgreSQL, Java and RE2.
+
+    Raises:
+        QueryError: It is no constant, or uses syntax that the engines read differently.
+    """
+    text = constant_text(expression, "a regular expression", line)
+    odd = not _PORTABLE.fullmatch(text) or "(?" in text or "[[" in text or text.startswith("***")
+    if odd:
+        raise QueryError(
+            f"the regular expression {text!r} uses syntax that PostgreSQL and Spark read differently", line=line
+        )
+    # PostgreSQL's dot matches a newline.
+    modes = "s" + ("i" if "i" in flags else "")
+    return Literal(f"(?{modes}){text}", VARCHAR)
+
+
+def _regexp(flags: str) -> Callable[[Analyzer, Any], Expression]:
+    def handle(analyzer: Analyzer, node: Any) -> Expression:
+        line = line_of(node)
+        pattern = regular_expression(analyzer.analyze(node.expression), flags, line)
+        subject = convert(analyzer.analyze(node.this), VARCHAR)
+        test: Expression = call("regexp_like", BOOLEAN, subject, pattern)
+        return negation(test) if node.args.get("negate") else test
+
+    return handle
+
+
+def substring_pattern(subject: Expression, pattern: Expression, line: int | None) -> Expression:
+    """substring(text from pattern): the first group, or the whole match without groups; NULL without a match."""
+    literal = regular_expression(pattern, "", line)
+    groups = len(re.findall(r"(?<!\\)\((?!\?)", str(literal.value)))
+    return Call("regexp_substring", (convert(subject, VARCHAR), literal, Literal(1 if groups else 0, INT32)), VARCHAR)
+
+
+def _regexp_replace(_: Analyzer, __: str, args: list[Expression], line: int | None) -> Expression | None:
+    if len(args) not in (3, 4):
+        return None
+    flags = constant_text(args[3], "the flags of regexp_replace", line) if len(args) == 4 else ""
+    if set(flags) - {"g", "i"}:
+        raise QueryError(f"regexp_replace flags {flags!r} are not supported", line=line)
+    pattern = regular_expression(args[1], flags, line)
+    replacement = constant_text(args[2], "the replacement of regexp_replace", line)
+    if re.search(r"[\\$&]", replacement):
+        raise QueryError("regexp_replace with references in the replacement is not supported", line=line)
+    subject = convert(args[0], VARCHAR)
+    options = Literal("g" if "g" in flags else "", VARCHAR)
+    return call("regexp_replace", VARCHAR, subject, pattern, Literal(replacement, VARCHAR), options)
+
+
+def _pad(_: Analyzer, name: str, args: list[Expression], line: int | None) -> Expression | None:
+    if len(args) != 2:
+        return None
+    return call(name, VARCHAR, convert(args[0], VARCHAR), convert(args[1], INT32, line=line), Literal(" ", VARCHAR))
+
+
+def _path_steps(node: Any, line: int | None) -> list[Literal]:
+    """The steps of a constant JSON path: a key, an index or '{a,0}'."""
+    if isinstance(node, exp.JSONPath):
+        steps: list[Literal] = []
+        for part in node.expressions:
+            if isinstance(part, exp.JSONPathKey):
+                steps.append(Literal(str(part.this), VARCHAR))
+            elif isinstance(part, exp.JSONPathSubscript):
+                steps.append(Literal(int(part.this), INT32))
+        return steps
+    if isinstance(node, exp.Literal) and node.is_string:
+        parts = node.name.strip("{}").split(",")
+        return [
+            Literal(int(p), INT32) if p.strip().isdigit() else Literal(p.strip().strip('"'), VARCHAR) for p in parts
+        ]
+    raise QueryError("a JSON path must be a constant", line=line)
+
+
+def _json(function: str, kind: ColumnType) -> Callable[[Analyzer, Any], Expression]:
+    def handle(analyzer: Analyzer, node: Any) -> Expression:
+        line = line_of(node)
+        source = analyzer.analyze(node.this)
+        if source.type != JSON:
+            raise QueryError(f"operator does not exist: {postgres_name(source.type)} -> unknown", line=line)
+        steps = _path_steps(node.expression, line)
+        if any("'" in str(step.value) for step in steps):
+            raise QueryError("JSON keys with quotes are not supported", line=line)
+        if isinstance(source, Call) and source.function == "json_value":
+            return Call(function, (*source.args, *steps), kind)
+        return Call(function, (source, *steps), kind)
+
+    return handle
+
+
+def _array_element(_: Analyzer, name: str, args: list[Expression], line: int | None) -> Expression | None:
+    if len(args) != 2:
+        return None
+    array, element = (args[1], args[0]) if name == "array_prepend" else (args[0], args[1])
+    if array.type.element is None:
+        return None
+    element = convert(element, array.type.element, line=line)
+    if name == "array_position":
+        return Call("array_position", (array, element), INT32)
+    if name == "array_prepend":
+        return Call("array_cat", (Call("array", (element,), array.type, False), array), array.type)
+    return Call("array_append", (array, element), array.type)
+
+
+def _text_argument(_: Analyzer, name: str, args: list[Expression], line: int | None) -> Expression | None:
+    """Functions of PostgreSQL that take a bytea or text and are common on text alone."""
+    if name == "text" and len(args) == 1:
+        return to_text(args[0], line)
+    return None
+
+
+FUNCTIONS: dict[str, Handler] = {
+    "date_part": _date_part,
+    "date_trunc": _date_trunc,
+    "to_char": _to_char,
+    "timezone": _timezone,
+    "regexp_replace": _regexp_replace,
+    "lpad": _pad,
+    "rpad": _pad,
+    "array_append": _array_element,
+    "array_prepend": _array_element,
+    "array_position": _array_element,
+    "text": _text_argument,
+}
+HANDLERS: dict[type, Callable[[Any, Any], Expression]] = {
+    exp.Extract: _extract,
+    exp.AtTimeZone: _at_time_zone,
+    exp.Like: _like("like"),
+    exp.ILike: _like("ilike"),
+    exp.Escape: _escape,
+    exp.RegexpLike: _regexp(""),
+    exp.RegexpILike: _regexp("i"),
+    exp.JSONExtract: _json("json_value", JSON),
+    exp.JSONExtractScalar: _json("json_text", VARCHAR),
+    exp.JSONBExtract: _json("json_value", JSON),
+    exp.JSONBExtractScalar: _json("json_text", VARCHAR),
+}
