@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import SecretStr, ValidationError
 
 from pgtrickle_assets.errors import ConfigurationError
-from pgtrickle_assets.settings import Settings
+from pgtrickle_assets.settings import PREFIX, Settings
 from pgtrickle_assets.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -26,26 +26,27 @@ _DAGSTER_DATABASE: Final = "dagster"
 def project_settings(project: Project) -> Settings:
     """The settings that hold for a project: environment, then the project file's `settings`, then defaults.
 
-    Without a home of its own in either, the project's is used.
+    `home` comes out absolute; a relative one is taken from the project's folder.
 
     Raises:
-        ConfigurationError: For an unknown setting or a wrong value in the project file.
+        ConfigurationError: For an unknown setting or a wrong value, in the project file or the environment.
     """
     fields = Settings.model_fields
     for name in project.settings:
         if name not in fields:
             raise ConfigurationError(f"pgtrickle.yaml: unknown setting {name!r}.", hint=did_you_mean(name, fields))
     try:
-        from_environment = Settings()
-        chosen = from_environment.model_fields_set
+        chosen = Settings().model_fields_set
         overrides: dict[str, Any] = {"home": project.home, **project.settings}
-        return Settings(**{name: value for name, value in overrides.items() if name not in chosen})
+        settings = Settings(**{name: value for name, value in overrides.items() if name not in chosen})
     except ValidationError as error:
-        problem = error.errors()[0]
+        problem = error.errors(include_input=False)[0]
         name = ".".join(str(part) for part in problem["loc"])
         raise ConfigurationError(
-            f"setting {name!r}: {problem['msg']}.", hint=f"Unset PGTRICKLE_{name.upper()} or mend it."
+            f"setting {name!r}: {problem['msg']}.", hint=f"Mend it in pgtrickle.yaml or {PREFIX}{name.upper()}."
         ) from error
+    home = (project.root or Path.cwd()) / settings.home.expanduser()
+    return settings.model_copy(update={"home": home.resolve()})
 
 
 class Connections:
@@ -63,17 +64,17 @@ class Connections:
         self._project = project
         self._settings = settings
 
-    @cached_property
+    @property
     def home(self) -> Path:
         """Folder for embedded services and local state, absolute."""
-        return self._settings.home.expanduser().resolve()
+        return self._settings.home
 
     @property
     def embedded(self) -> EmbeddedPostgres:
         """The embedded server of this home, running or not."""
         from pgtrickle_assets.services.postgres import EmbeddedPostgres
 
-        return EmbeddedPostgres(self.home / "postgres")
+        return EmbeddedPostgres(self.home / "postgres", options=self._settings.embedded_postgres_options)
 
     @property
     def needs_embedded(self) -> bool:
@@ -97,28 +98,25 @@ class Connections:
     @property
     def catalog_schema(self) -> str:
         """Schema of the catalog's tables."""
-        configured = self._project.lake.catalog_schema
-        return configured or str(getattr(self._settings, "ducklake_catalog_schema", "main"))
+        return self._project.lake.catalog_schema or self._settings.ducklake_catalog_schema
 
     @property
     def data_path(self) -> str:
         """Where the lake's files are."""
-        configured = getattr(self._settings, "data_path", None) or self._project.lake.data_path
+        configured = self._settings.data_path or self._project.lake.data_path
         if configured is None:
             return str(self.home / "lake")
-        text = str(configured)
-        is_relative = "://" not in text and not Path(text).expanduser().is_absolute()
-        base = self._project.root or Path.cwd()
-        return str((base / text).resolve()) if is_relative else text
+        if "://" in configured:
+            return configured
+        return str(((self._project.root or Path.cwd()) / Path(configured).expanduser()).resolve())
 
     def _catalog(self) -> SecretStr | None:
-        configured: SecretStr | None = getattr(self._settings, "catalog_dsn", None)
-        if configured is not None:
-            return configured
+        if self._settings.catalog_dsn is not None:
+            return self._settings.catalog_dsn
         return None if self._project.lake.is_embedded else self._project.lake.connection()
 
     def _dagster(self) -> SecretStr | None:
-        return getattr(self._settings, "dagster_dsn", None)
+        return self._settings.dagster_dsn
 
     def _embedded_database(self, name: str) -> SecretStr:
         self._started  # noqa: B018 - starts the server once

@@ -179,6 +179,12 @@ def parse_time_key(by: PartitionBy, key: str) -> datetime:
         ) from error
 
 
+def time_key(by: PartitionBy, start: datetime) -> str:
+    """The key of the window that starts at `start`."""
+    # strftime leaves out the zeros of years before 1000.
+    return f"{start.year:04d}{start.strftime(by.key_format.removeprefix('%Y'))}"
+
+
 def window_start(by: PartitionBy, moment: datetime) -> datetime:
     """Start of the window that holds `moment`; weeks begin on Monday, as `date_trunc('week', ...)` says."""
     day = moment.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -220,7 +226,7 @@ def key_of(by: PartitionBy | None, value: object) -> str:
         moment = datetime(value.year, value.month, value.day)  # noqa: DTZ001 - a date has no zone
     else:
         raise ConfigurationError(f"partition column {by.column!r} holds {type(value).__name__}, which is not a time.")
-    return window_start(by, moment).strftime(by.key_format)
+    return time_key(by, window_start(by, moment))
 
 
 def _value_text(value: object) -> str:

@@ -88,7 +88,9 @@ class DuckLakeIOManager(dg.IOManager):
     def _recent(self, table: StreamTable) -> list[tuple[str, float]]:
         rows = self._session.engine.history(table.name, _RECENT)
         return [
-            (str(row["strategy"]), float(row["seconds"])) for row in reversed(rows) if row.get("seconds") is not None
+            (row.strategy, (row.end_time - row.start_time).total_seconds())
+            for row in reversed(rows)
+            if row.strategy is not None and row.end_time is not None
         ]
 
     def _remember_partitions(self, context: dg.OutputContext, table: StreamTable, result: RefreshResult) -> None:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from pgtrickle_assets.control.delivery import SinkStatus
+    from pgtrickle_assets.control.history import RefreshRow
     from pgtrickle_assets.project import Project
     from pgtrickle_assets.refresh.model import (
         CheckReport,
@@ -85,11 +87,11 @@ class Engine(Protocol):
         """One line per stream table."""
         ...
 
-    def history(self, name: str | None, limit: int) -> Sequence[Mapping[str, Any]]:
+    def history(self, name: str | None, limit: int) -> Sequence[RefreshRow]:
         """The latest refreshes, newest first."""
         ...
 
-    def sink_status(self) -> Sequence[Mapping[str, Any]]:
+    def sink_status(self) -> Sequence[SinkStatus]:
         """State of the deliveries by stream table."""
         ...
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import dagster as dg
 import pytest
@@ -122,7 +123,11 @@ class RecordingEngine:
         ]
 
     def history(self, name, limit):
-        return [{"strategy": "differential", "seconds": 0.5}, {"strategy": "full", "seconds": 2.0}]
+        start = datetime(2024, 7, 1, tzinfo=UTC)
+        return [
+            SimpleNamespace(strategy=strategy, start_time=start, end_time=start + timedelta(seconds=seconds))
+            for strategy, seconds in (("differential", 0.5), ("full", 2.0))
+        ]
 
     def asked(self, kind):
         return [call[1:] for call in self.calls if call[0] == kind]
