@@ -231,7 +231,8 @@ def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
         problem = error.errors(include_input=False)[0]
         name = str(problem["loc"][0]).lower() if problem["loc"] else "?"
         raise ConfigurationError(
-            f"Setting {name!r}: {problem['msg']}.", hint=f"Change {PREFIX}{name.upper()}, or {name} in pgtrickle.yaml."
+            f"Setting {name!r}: {problem['msg'].removeprefix('Value error, ')}.",
+            hint=f"Change {PREFIX}{name.upper()}, or {name} in pgtrickle.yaml.",
         ) from None
 
 

@@ -11,12 +11,12 @@ MAX_LENGTH = 4000
 # user:password@ in a URL of any scheme. Greedy up to the last @ before a slash: a password may hold an unescaped @.
 _URL_PASSWORD = re.compile(r"(?P<head>\b[a-z][a-z0-9+.-]*://[^\s:/@]*:)[^\s/]+(?=@)", re.IGNORECASE)
 _NAMES = (
-    r"password|passwd|pwd|passphrase|secret|token|api[_-]?key|access[_-]?key(?:[_-]?id)?|secret[_-]?access[_-]?key"
-    r"|key[_-]?id|sas|signature|sig|credential|authorization"
+    r"password|passwd|passphrase|secret|token|credential|signature|authorization"
+    r"|access[._-]?key|api[._-]?key|key[._-]?id|\bpwd|\bsas|\bsig"
 )
-# name = value as in libpq strings, query strings, JSON, Python reprs and SQL (`SECRET 'x'`).
+# name = value as in libpq strings, query strings, JSON and Python reprs; name 'value' as in SQL.
 _NAMED = re.compile(
-    rf"(?P<head>\b(?:[\w-]*[_-])?(?:{_NAMES})['\"]?\s*(?:[=:]\s*|(?=['\"])))"
+    rf"(?P<head>(?:{_NAMES})[\w.-]*['\"]?(?:\s*[=:]\s*|\s+(?=')))"
     r"(?:'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"|(?:Bearer\s+|Basic\s+)?[^\s,;&)}\]'\"]+)",
     re.IGNORECASE,
 )

@@ -8,6 +8,7 @@ after kill -9; then the command gets SIGTERM and, ten seconds later, SIGKILL. Th
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -25,7 +26,8 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 def _watch(child: subprocess.Popen[bytes]) -> None:
-    while sys.stdin.buffer.read(1):
+    # Not through sys.stdin: its lock, held by this thread, would abort the interpreter at exit.
+    while os.read(0, 1):
         pass
     _end(child)
 
