@@ -117,7 +117,7 @@ class QueryBlocks:
         converted: list[list[Expression]] = [[] for _ in branches]
         columns: list[Column] = []
         for position, item in enumerate(branches[0].columns):
-            refs: list[Expression] = [ref(branch.columns[position].column) for branch in branches]
+            refs: list[Expression] = [_value(branch, position) for branch in branches]
             kind, values = unify(refs, word, line)
             for target, value in zip(converted, values, strict=True):
                 target.append(value)
@@ -173,6 +173,12 @@ class QueryBlocks:
             values.append(converted)
         table = Values(tuple(columns), tuple(zip(*values, strict=True)))
         return self._ordered(node, PlannedQuery(table, tuple(OutputColumn(c.name, c) for c in columns)), parent, tables)
+
+
+def _value(branch: PlannedQuery, position: int) -> Expression:
+    """A column of a branch; a constant of unknown type stands for itself, so that the other branches decide its type."""
+    item = branch.columns[position]
+    return item.untyped or ref(item.column)
 
 
 def _operands(node: exp.SetOperation) -> list[Any]:

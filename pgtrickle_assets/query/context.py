@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from pgtrickle_assets.query.plan import Column, Expression, InputTable, Node
+from pgtrickle_assets.query.plan import Column, Expression, InputTable, Literal, Node
 from pgtrickle_assets.query.rewrite import IdGenerator
 from pgtrickle_assets.query.types import TableSchema
 
@@ -14,10 +14,11 @@ Resolve = Callable[[tuple[str, ...]], TableSchema | None]
 
 @dataclass(frozen=True, slots=True)
 class OutputColumn:
-    """A named column of a planned query block."""
+    """A named column of a planned query block; `untyped` is the constant of unknown type that it holds, if it does."""
 
     name: str
     column: Column
+    untyped: Literal | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ def _prune(node: Node, needed: frozenset[str]) -> Node:
                 source_columns=tuple(node.source_columns[i] for i in keep),
             )
         case Values():
-            keep = [i for i, column in enumerate(node.columns) if column.id in needed] or [0]
+            keep = [i for i, column in enumerate(node.columns) if column.id in needed]
             return replace(
                 node,
                 columns=tuple(node.columns[i] for i in keep),

@@ -25,6 +25,7 @@ from pgtrickle_assets.query.plan import (
     Distinct,
     Expression,
     Filter,
+    Literal,
     Node,
     Project,
     SortKey,
@@ -305,7 +306,10 @@ class SelectPlanner:
             keys.append(SortKey(ref(column), key.descending, key.nulls_first))
         if distinct is not None and distinct.args.get("on") is None and hidden:
             raise QueryError("for SELECT DISTINCT, ORDER BY expressions must appear in select list")
-        columns = tuple(OutputColumn(name, column) for name, (column, _) in zip(names, items, strict=True))
+        columns = tuple(
+            OutputColumn(name, column, _untyped(expression))
+            for name, (column, _), expression in zip(names, items, expressions, strict=True)
+        )
         if distinct is not None and distinct.args.get("on") is not None:
             return self._distinct_on(node, items, hidden, keys, columns, distinct.args["on"])
         result: Node = Project(node, (*items, *hidden))
@@ -357,6 +361,10 @@ def _only(node: Node, columns: Sequence[OutputColumn]) -> Node:
     if [c.id for c in node.output] == [c.id for c in wanted]:
         return node
     return Project(node, tuple((column, ref(column)) for column in wanted))
+
+
+def _untyped(expression: Expression) -> Literal | None:
+    return expression if isinstance(expression, Literal) and expression.type == UNKNOWN else None
 
 
 def _window_expressions(call: Any) -> list[Expression]:
