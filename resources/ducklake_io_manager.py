@@ -40,7 +40,7 @@ class DuckLakeIOManager(dg.IOManager):
 
     def handle_output(self, context: dg.OutputContext, obj: PreparedRefresh) -> None:
         """Delivers a refresh; what it raises fails the step, and nothing is half written."""
-        with step_failures():
+        with step_failures(context):
             result = self._session.engine.deliver(obj)
         table = self._session.project.stream_table(str(result.stream_table))
         context.log.info(
@@ -66,7 +66,7 @@ class DuckLakeIOManager(dg.IOManager):
         partitions = None
         if context.has_asset_partitions and ALL_KEY not in context.asset_partition_keys:
             partitions = context.asset_partition_keys
-        with step_failures():
+        with step_failures(context):
             return self._session.engine.read(name, partitions)
 
     def _log_materializations(
@@ -87,11 +87,8 @@ class DuckLakeIOManager(dg.IOManager):
 
     def _recent(self, table: StreamTable) -> list[tuple[str, float]]:
         rows = self._session.engine.history(table.name, _RECENT)
-        return [
-            (row.strategy, (row.end_time - row.start_time).total_seconds())
-            for row in reversed(rows)
-            if row.strategy is not None and row.end_time is not None
-        ]
+        timed = [row for row in reversed(rows) if row["strategy"] is not None and row["seconds"] is not None]
+        return [(row["strategy"], row["seconds"]) for row in timed]
 
     def _remember_partitions(self, context: dg.OutputContext, table: StreamTable, result: RefreshResult) -> None:
         by, project = table.partitioning, self._session.project

@@ -5,7 +5,7 @@ from typing import Final
 import dagster as dg
 
 from pgtrickle_assets.assets.engine import EngineSession
-from pgtrickle_assets.assets.failures import RETRIES, step_failures
+from pgtrickle_assets.assets.failures import step_failures
 from pgtrickle_assets.assets.keys import ENGINE, SPARK, SPARK_POOL, lake_key
 from pgtrickle_assets.assets.metadata import check_metadata
 from pgtrickle_assets.project import Project
@@ -27,12 +27,11 @@ def _equals_full(table: StreamTable) -> dg.AssetChecksDefinition:
         description="What is stored equals the defining query, run in full on its inputs at the frontier.",
         blocking=True,
         required_resource_keys={ENGINE, SPARK},
-        retry_policy=RETRIES,
         pool=SPARK_POOL,
     )
     def differential_equals_full(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         session: EngineSession = getattr(context.resources, ENGINE)
-        with step_failures():
+        with step_failures(context):
             report = session.engine.check_equals_full(table.name)
         return dg.AssetCheckResult(passed=report.passed, description=summary(report), metadata=check_metadata(report))
 

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from pgtrickle_assets.control.delivery import SinkStatus
-    from pgtrickle_assets.control.history import RefreshRow
     from pgtrickle_assets.project import Project
     from pgtrickle_assets.refresh.model import (
         CheckReport,
@@ -87,11 +85,11 @@ class Engine(Protocol):
         """One line per stream table."""
         ...
 
-    def history(self, name: str | None, limit: int) -> Sequence[RefreshRow]:
-        """The latest refreshes, newest first."""
+    def history(self, name: str | None, limit: int) -> Sequence[Mapping[str, Any]]:
+        """The latest refreshes, newest first: the columns of `pgt_refresh_history`, `stream_table` and `seconds`."""
         ...
 
-    def sink_status(self) -> Sequence[SinkStatus]:
+    def sink_status(self) -> Sequence[Mapping[str, Any]]:
         """State of the deliveries by stream table."""
         ...
 

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from pgtrickle_assets.assets.checks import EQUALS_FULL
 from pgtrickle_assets.assets.engine import EngineSession
-from pgtrickle_assets.assets.failures import RETRIES, step_failures
+from pgtrickle_assets.assets.failures import step_failures
 from pgtrickle_assets.assets.keys import ENGINE, IO_MANAGER, RUN_PLAN, SPARK, SPARK_POOL, identifier, lake_key
 from pgtrickle_assets.assets.processes import mark_process
 from pgtrickle_assets.assets.source_assets import capture, mirror_events
@@ -66,14 +66,12 @@ def build_jobs(project: Project) -> list[Any]:
                 name=REFRESH,
                 description="Move the sources' changes into the lake and refresh the stream tables that they reach.",
                 executor_def=dg.in_process_executor,
-                op_retry_policy=RETRIES,
             ),
             graph.to_job(
                 name=REBUILD,
                 description="Recompute stream tables in full, state included.",
                 config={"ops": {START: {"config": {"full": True}}}},
                 executor_def=dg.in_process_executor,
-                op_retry_policy=RETRIES,
             ),
             dg.define_asset_job(
                 VERIFY,
@@ -123,11 +121,11 @@ def _refresh_graph(project: Project) -> dg.GraphDefinition:
 
 
 def _start_op(project: Project) -> dg.OpDefinition:
-    @dg.op(name=START, out=dg.Out(io_manager_key=RUN_PLAN), required_resource_keys={ENGINE}, retry_policy=RETRIES)
+    @dg.op(name=START, out=dg.Out(io_manager_key=RUN_PLAN), required_resource_keys={ENGINE})
     def start(context: dg.OpExecutionContext, config: RefreshRunConfig) -> RunPlan:
         session: EngineSession = getattr(context.resources, ENGINE)
         mark_process(context)
-        with step_failures():
+        with step_failures(context):
             run_plan(project, config, 0)
         if config.capture:
             report = capture(session, context)
@@ -135,7 +133,7 @@ def _start_op(project: Project) -> dg.OpDefinition:
                 context.log_event(event)
             cut = report.cut
         else:
-            with step_failures():
+            with step_failures(context):
                 cut = session.synced().head()
         return run_plan(project, config, cut)
 
@@ -154,7 +152,6 @@ def _stream_table_op(table: StreamTable) -> dg.OpDefinition:
             "done": dg.Out(dg.Nothing),
         },
         required_resource_keys={ENGINE, SPARK},
-        retry_policy=RETRIES,
         pool=SPARK_POOL,
         tags={"kind": "spark"},
     )
@@ -181,7 +178,7 @@ def _maintain_job() -> dg.JobDefinition:
     def maintain(context: dg.OpExecutionContext) -> None:
         session: EngineSession = getattr(context.resources, ENGINE)
         mark_process(context)
-        with step_failures():
+        with step_failures(context):
             removed = session.synced().maintain()
         for kind, count in removed.items():
             context.log.info("%s: %d", kind, count)

@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 
 from pgtrickle_assets.assets.engine import EngineSession
-from pgtrickle_assets.assets.failures import RETRIES, step_failures
+from pgtrickle_assets.assets.failures import step_failures
 from pgtrickle_assets.assets.keys import ENGINE, lake_key, source_key
 from pgtrickle_assets.assets.metadata import column_schema, mirror_metadata
 from pgtrickle_assets.project import Project
@@ -55,7 +55,6 @@ def build_mirror_assets(project: Project) -> list[dg.AssetsDefinition]:
         specs=specs,
         can_subset=True,
         required_resource_keys={ENGINE},
-        retry_policy=RETRIES,
     )
     def capture_changes(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
         session: EngineSession = getattr(context.resources, ENGINE)
@@ -68,7 +67,7 @@ def build_mirror_assets(project: Project) -> list[dg.AssetsDefinition]:
 
 def capture(session: EngineSession, context: dg.OpExecutionContext | dg.AssetExecutionContext) -> MirrorReport:
     """Moves the change buffers into the mirrors and pins the cut of the run."""
-    with step_failures():
+    with step_failures(context):
         report = session.synced().capture(context.run_id)
     session.cut = report.cut
     moved = sum(inserted + deleted for inserted, deleted in report.changes.values())

@@ -9,7 +9,7 @@ from dagster import BetaWarning
 from pydantic import Field
 
 from pgtrickle_assets.assets.engine import EngineSession
-from pgtrickle_assets.assets.failures import RETRIES, step_failures
+from pgtrickle_assets.assets.failures import step_failures
 from pgtrickle_assets.assets.keys import ENGINE, IO_MANAGER, SPARK, SPARK_POOL, identifier, lake_key
 from pgtrickle_assets.assets.metadata import code_version, definition_metadata
 from pgtrickle_assets.assets.partitions_definitions import asked_partitions, partition_mapping, partitions_definition
@@ -53,7 +53,6 @@ def _stream_table_asset(project: Project, table: StreamTable) -> dg.AssetsDefini
         backfill_policy=dg.BackfillPolicy.single_run(),
         io_manager_key=IO_MANAGER,
         required_resource_keys={ENGINE, SPARK},
-        retry_policy=RETRIES,
         pool=SPARK_POOL,
         code_version=code_version(table),
         kinds={"spark", "ducklake"},
@@ -84,7 +83,7 @@ def prepare(
     initiated_by: str,
 ) -> PreparedRefresh:
     """Computes a refresh and logs what was chosen; the IO manager delivers what this returns."""
-    with step_failures():
+    with step_failures(context):
         prepared = session.synced().prepare(
             name,
             partitions=partitions,

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
+from datetime import UTC, datetime
 
 import dagster as dg
 import pytest
@@ -73,9 +72,22 @@ class RecordingEngine:
         schema, table = name.split(".")
         strategy = Strategy.FULL if full else Strategy.DIFFERENTIAL
         return PreparedRefresh(
-            TableName(schema, table), 1, run_id, strategy, "small_delta", "the delta is small", cut or 0, (), partitions,
-            {}, (), 4, (("result", "SELECT 1"),), {"total": 0.5}, 1, 0.0,
-        )  # fmt: skip
+            stream_table=TableName(schema, table),
+            refresh_id=1,
+            run_id=run_id,
+            strategy=strategy,
+            reason_code="small_delta",
+            reason="the delta is small",
+            cut=cut or 0,
+            windows=(),
+            partitions=partitions,
+            outputs=(),
+            delta_in=4,
+            statements=(("result", "SELECT 1"),),
+            seconds={"total": 0.5},
+            jobs=1,
+            started_at=0.0,
+        )
 
     def deliver(self, prepared):
         name = str(prepared.stream_table)
@@ -123,11 +135,7 @@ class RecordingEngine:
         ]
 
     def history(self, name, limit):
-        start = datetime(2024, 7, 1, tzinfo=UTC)
-        return [
-            SimpleNamespace(strategy=strategy, start_time=start, end_time=start + timedelta(seconds=seconds))
-            for strategy, seconds in (("differential", 0.5), ("full", 2.0))
-        ]
+        return [{"strategy": "differential", "seconds": 0.5}, {"strategy": "full", "seconds": 2.0}]
 
     def asked(self, kind):
         return [call[1:] for call in self.calls if call[0] == kind]
