@@ -246,7 +246,7 @@ class _Change:
         signs = View(Values((sign,), ((integer(1),), (integer(-1),))), {sign.id: sign})
         both = joined("inner", groups, signs, [])
         is_new = greater(both.ref(sign), integer(0))
-        alive = TRUE if not state.keys else greater(both.ref(self.new[state.rows.column.id]), integer(0))
+        alive = _alive(both.ref(self.new[state.rows.column.id])) if state.keys else TRUE
         known = greater(both.ref(self.present), integer(0))
         valid = Case(((is_new, alive),), known, TRUE.type, nullable=False)
         changed = [_negation(known)]
@@ -262,6 +262,11 @@ class _Change:
 
 def _ids(columns: dict[str, Column], components: Sequence[Component]) -> frozenset[str]:
     return frozenset(columns[component.column.id].id for component in components)
+
+
+def _alive(rows: Expression) -> Expression:
+    """Whether a group of so many rows exists."""
+    return greater(rows, integer(0))
 
 
 def _negation(condition: Expression) -> Expression:

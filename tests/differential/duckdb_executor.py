@@ -77,9 +77,10 @@ class Warehouse:
         self.made += 1
         return f"{label}_{self.made}"
 
-    def create(self, name: str, columns: Sequence[ColumnSchema], rows: Rows = ()) -> None:
-        """A base table with its rows."""
-        old, new, delta = (self.fresh(part) for part in ("old", "new", "delta"))
+    def create(self, name: str, columns: Sequence[ColumnSchema], rows: Rows = (), new: str = "") -> None:
+        """A base table with its rows; `new` is the DuckDB table of its new state, for DML statements."""
+        old, delta = self.fresh("old"), self.fresh("delta")
+        new = quote(new) if new else self.fresh("new")
         listed = ", ".join(f"{quote(c.name)} {type_name(c.type, 'duckdb')}" for c in columns)
         for table in (old, new):
             self.connection.execute(f"CREATE TABLE {table} ({listed})")
@@ -114,6 +115,26 @@ class Warehouse:
             self.connection.execute(
                 f"INSERT INTO {table.delta} SELECT {names}, CAST(sum(pgt_n) AS BIGINT) FROM "
                 f"(SELECT {names}, 1 AS pgt_n FROM {table.new} UNION ALL SELECT {names}, -1 FROM {table.old}) GROUP BY ALL HAVING sum(pgt_n) <> 0"
+            )
+
+    def add_difference(self) -> None:
+        """Add to each delta what changed since the last call, so that a row may come and go in it several times."""
+        for table in self.tables.values():
+            names = ", ".join(quote(c.name) for c in table.columns)
+            self.connection.execute(f"CREATE TABLE IF NOT EXISTS {table.delta}_seen AS SELECT * FROM {table.old}")
+            self.connection.execute(
+                f"INSERT INTO {table.delta} SELECT {names}, -1 FROM {table.delta}_seen UNION ALL SELECT {names}, 1 "
+                f"FROM {table.new}"
+            )
+            self.connection.execute(f"CREATE OR REPLACE TABLE {table.delta}_seen AS SELECT * FROM {table.new}")
+
+    def rewrite(self) -> None:
+        """Add a retraction and an insertion of every row to the delta of each changed table."""
+        for name in self.changes():
+            table = self.tables[name]
+            names = ", ".join(quote(c.name) for c in table.columns)
+            self.connection.execute(
+                f"INSERT INTO {table.delta} SELECT {names}, 1 FROM {table.old} UNION ALL SELECT {names}, -1 FROM {table.old}"
             )
 
     def settle(self) -> None:

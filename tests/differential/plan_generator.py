@@ -66,8 +66,8 @@ TABLE_COLUMNS = (
 )
 
 _DOMAINS: dict[ColumnType, tuple[Any, ...]] = {
-    INT32: (None, 0, 1, 2, 3, -1),
-    VARCHAR: (None, "a", "b", "", "c"),
+    INT32: (None, 0, 1, 1, 2, -1),
+    VARCHAR: (None, "a", "a", "", "b"),
     DECIMAL: (None, Decimal("0.00"), Decimal("1.50"), Decimal("-2.25"), Decimal("9.99")),
     FLOAT64: (None, 0.0, -0.0, 1.5, float("nan"), -2.0),
     BOOLEAN: (None, True, False),
@@ -367,12 +367,15 @@ class Scenario:
 
 
 @st.composite
-def scenarios(draw: Any, operators: Sequence[str] = OPERATORS_ALL, depth: int = 4) -> Scenario:
-    """A random scenario; tables have at most a handful of rows."""
+def scenarios(draw: Any, operators: Sequence[str] = OPERATORS_ALL, depth: int = 4, top: str = "") -> Scenario:
+    """A random scenario; tables have at most a handful of rows. `top` is the operator at the root, if given."""
     names = ["t1", "t2"]
-    builder = Builder(draw, dict.fromkeys(names, TABLE_COLUMNS), operators)
-    root = builder.node(draw(st.integers(1, depth)))
-    tables = {name: draw(st.lists(row_strategy(), max_size=5)) for name in names}
+    builder = Builder(draw, {name: TABLE_COLUMNS for name in names}, operators)
+    levels = draw(st.sampled_from([1, 2, depth - 1, depth]))
+    root = getattr(builder, top)(levels) if top else builder.node(levels)
+    tables = {
+        name: draw(st.lists(row_strategy(), min_size=draw(st.sampled_from([0, 2, 4])), max_size=6)) for name in names
+    }
     current = {name: list(rows) for name, rows in tables.items()}
     batches: list[list[tuple[str, tuple[Any, ...], int]]] = []
     for _ in range(draw(st.integers(1, 3))):

@@ -18,31 +18,35 @@ from tests.differential.scenario import run_and_keep
 CASES = int(os.environ.get("PGTRICKLE_RANDOM_CASES", "300"))
 SEED = int(os.environ.get("PGTRICKLE_RANDOM_SEED", random.SystemRandom().randrange(2**31)))
 
-_SETTINGS = settings(
-    max_examples=CASES,
-    deadline=None,
-    database=None,
-    print_blob=True,
-    suppress_health_check=list(HealthCheck),
-    phases=(Phase.explicit, Phase.generate, Phase.shrink),
-)
+BASIC_TOPS = tuple(dict.fromkeys(OPERATORS_BASIC))
+ALL_TOPS = tuple(dict.fromkeys(OPERATORS_ALL))
 
 
-@pytest.fixture(autouse=True)
-def _print_seed(capsys: pytest.CaptureFixture[str]) -> None:
-    with capsys.disabled():
-        sys.stdout.write(f"[{CASES} cases, PGTRICKLE_RANDOM_SEED={SEED}] ")
+def run_random(cases: int, operators: tuple[str, ...], depth: int, top: str) -> None:
+    """Run `cases` random scenarios whose root is `top`."""
+
+    @seed(SEED)
+    @settings(
+        max_examples=max(cases, 1),
+        deadline=None,
+        database=None,
+        print_blob=True,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.generate, Phase.shrink),
+    )
+    @given(scenarios(operators=operators, depth=depth, top=top))
+    def maintained_equals_recomputed(scenario: Scenario) -> None:
+        run_and_keep(scenario)
+
+    sys.stdout.write(f"{cases} cases, PGTRICKLE_RANDOM_SEED={SEED}\n")
+    maintained_equals_recomputed()
 
 
-@seed(SEED)
-@_SETTINGS
-@given(scenarios(operators=OPERATORS_BASIC, depth=3))
-def test_core_operators_equal_full_recompute(scenario: Scenario) -> None:
-    run_and_keep(scenario)
+@pytest.mark.parametrize("top", BASIC_TOPS)
+def test_core_operators_equal_full_recompute(top: str) -> None:
+    run_random(CASES // len(BASIC_TOPS), OPERATORS_BASIC, 3, top)
 
 
-@seed(SEED)
-@_SETTINGS
-@given(scenarios(operators=OPERATORS_ALL, depth=5))
-def test_all_operators_equal_full_recompute(scenario: Scenario) -> None:
-    run_and_keep(scenario)
+@pytest.mark.parametrize("top", ALL_TOPS)
+def test_all_operators_equal_full_recompute(top: str) -> None:
+    run_random(2 * CASES // len(ALL_TOPS), OPERATORS_ALL, 5, top)
