@@ -17,6 +17,7 @@ from pgtrickle_assets.query.coercion import convert, postgres_name
 from pgtrickle_assets.query.frames import frame_text
 from pgtrickle_assets.query.functions.numbers import as_decimal, quotient_type
 from pgtrickle_assets.query.naming import fold, function_name
+from pgtrickle_assets.query.operators import unify
 from pgtrickle_assets.query.parse import line_of
 from pgtrickle_assets.query.plan import AggregateCall, Call, Expression, Literal, SortKey, WindowCall
 from pgtrickle_assets.query.types import (
@@ -409,7 +410,7 @@ def _window_only(analyzer: Analyzer, node: exp.Anonymous, line: int | None) -> W
     if len(args) > 1:
         args[1] = _offset(args[1], line)
     if len(args) > 2:
-        args[2] = convert(args[2], kind, line=line)
+        kind, (args[0], args[2]) = unify([args[0], args[2]], name.upper(), line)
     return WindowCall(name, tuple(args), kind)
 
 

@@ -55,9 +55,7 @@ def cast_to(expression: Expression, written: exp.DataType) -> Expression:
     result = cast_value(expression, kind, line)
     if length is None:
         return result
-    cut = call("substring", VARCHAR, result, Literal(1, INT32), Literal(length, INT32))
-    fixed = str(written.this.name if hasattr(written.this, "name") else written.this) in ("CHAR", "NCHAR", "BPCHAR")
-    return call("rtrim", VARCHAR, cut) if fixed else cut
+    return call("substring", VARCHAR, result, Literal(1, INT32), Literal(length, INT32))
 
 
 def _to_bare_numeric(expression: Expression, line: int | None) -> Expression:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -320,8 +321,11 @@ def _interval(_: Analyzer, node: exp.Interval) -> Expression:
     if not isinstance(node.this, exp.Literal):
         raise QueryError("INTERVAL needs a constant", line=line_of(node))
     unit = node.args.get("unit")
+    text = node.this.name
+    if unit is not None and not re.fullmatch(r"\s*[+-]?\d+(\.\d+)?\s*", text):
+        raise QueryError("a field after INTERVAL needs a plain number in the quotes", line=line_of(node))
     try:
-        return Literal(parse_interval(node.this.name, unit.name if unit is not None else None).text(), INTERVAL)
+        return Literal(parse_interval(text, unit.name if unit is not None else None).text(), INTERVAL)
     except ValueError as error:
         raise QueryError(str(error), line=line_of(node)) from error
 

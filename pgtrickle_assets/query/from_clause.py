@@ -32,7 +32,7 @@ from pgtrickle_assets.query.plan import (
     Scan,
     Values,
 )
-from pgtrickle_assets.query.rewrite import columns_of, conjunction, free_columns, output_ids, ref
+from pgtrickle_assets.query.rewrite import columns_of, conjunction, free_columns, output_ids, project_columns, ref
 from pgtrickle_assets.query.scope import FromItem, Named, Relation, Scope, nearest
 from pgtrickle_assets.query.set_returning import generator_call
 from pgtrickle_assets.query.unnesting import Unnester
@@ -192,8 +192,9 @@ class FromPlanner:
         generated = Generate(base, generator, columns)
         default = output_name(node)
         label, labels = _alias(alias, default, names, line_of(node))
-        if len(columns) == 1 and isinstance(alias, exp.TableAlias) and not alias.args.get("columns"):
-            labels = [label]
+        if isinstance(alias, exp.TableAlias) and not alias.args.get("columns") and names[0] == default:
+            # A function without a named result column gives its column the alias.
+            labels[0] = label
         named = tuple((name, ref(column)) for name, column in zip(labels, columns, strict=True))
         return FromItem(generated, (Relation(label, named),), named)
 
@@ -241,15 +242,31 @@ class FromPlanner:
         if not pending:
             return Join(how, left.node, right.node, conjunction(parts))
         if how != "inner":
-            raise QueryError(
-                "a subquery in the ON clause of an outer join is not supported",
-                line=line,
-                hint="Compute it in a subquery of one side first.",
-            )
+            return self._outer_with_subqueries(how, left, right, parts, pending, line)
         node: Node = Join("inner", left.node, right.node, None)
         for part in parts:
             node = unnester.filter(node, part)
         return node
+
+    def _outer_with_subqueries(
+        self, how: Any, left: FromItem, right: FromItem, parts: Sequence[Expression], pending: dict[str, Any], line: int | None
+    ) -> Node:
+        """An outer join whose ON has subqueries: their values are computed on the side whose columns they read."""
+        keys = self.blocks.table_keys()
+        nodes = [right.node, left.node]
+        for column, subquery in pending.items():
+            needed = free_columns(subquery.node) | columns_of(subquery.predicate) - output_ids(subquery.node)
+            needed -= pending.keys()
+            other = output_ids(left.node), output_ids(right.node)
+            side = 0 if not needed & other[0] else 1
+            if needed & other[side]:
+                raise QueryError(
+                    "a subquery in the ON clause of an outer join that reads both sides is not supported", line=line
+                )
+            unnester = Unnester(self.context.ids, pending, keys)
+            nodes[side] = unnester.attach(nodes[side], [ColumnRef(column, subquery.column.type)])
+        joined = Join(how, nodes[1], nodes[0], conjunction(parts))
+        return project_columns(joined, [c for c in joined.output if c.id not in pending])
 
     def _common_columns(self, left: FromItem, right: FromItem, join: exp.Join, *, natural: bool) -> list[str] | None:
         using = join.args.get("using")

@@ -107,7 +107,7 @@ def _formula(parts: Parts, count: Expression, total: Expression, squares: Expres
     variance = arithmetic("/", spread, divisor, line)
     result: Expression = variance
     if parts.name.startswith("stddev"):
-        result = Call("sqrt_decimal", (variance,), variance.type)
+        result = Call("sqrt_quotient", (variance, spread, divisor), variance.type)
     no_spread = comparison("<=", spread, Literal("0", decimal(1, 0)), line)
     flat = Case(((no_spread, _cast(Literal("0", decimal(1, 0)), result.type)),), result, result.type)
     enough = comparison(">", count, one if sample else zero, line)

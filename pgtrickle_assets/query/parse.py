@@ -8,19 +8,39 @@ from sqlglot import exp
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.postgres import PostgresParser
+from sqlglot.tokens import TokenType
 
 from pgtrickle_assets.errors import QueryError
 
+_INTERVAL_FIELDS = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
 _SPECIAL_SYNTAX = ("CAST", "EXTRACT", "SUBSTRING", "TRIM", "POSITION", "OVERLAY")
 
 
 class PlainFunctionsParser(PostgresParser):
     """A PostgreSQL parser that leaves function calls alone, so that overloads are resolved by our own rules."""
 
-    FUNCTIONS: Any = {}
+    FUNCTIONS: Any = {}  # noqa: RUF012 - read by the base class
+    # Without lambdas `doc -> 'key'` in an argument list stays the JSON operator.
+    LAMBDAS: Any = {}  # noqa: RUF012
     FUNCTION_PARSERS: Any = {  # noqa: RUF012 - read by the base class
         name: parser for name, parser in PostgresParser.FUNCTION_PARSERS.items() if name in _SPECIAL_SYNTAX
     }
+
+    def _parse_interval(self, require_interval: bool = True, parse_function_unit: bool = True) -> Any:
+        """`INTERVAL 'text' [field]` with the text as written; the base class loses parts of longer texts."""
+        index = self._index
+        if not self._match(TokenType.INTERVAL):
+            return None
+        if not self._match(TokenType.STRING, advance=False):
+            self._retreat(index)
+            return None
+        text = self._parse_primary()
+        unit = None
+        if self._curr is not None and self._curr.text.upper() in _INTERVAL_FIELDS:
+            unit = self._parse_var(any_token=True, upper=True)
+            if self._match_text_seq("TO"):
+                self.raise_error("an interval with a range of fields is not supported")
+        return self.expression(exp.Interval(this=text, unit=unit))
 
 
 class PlainFunctions(Postgres):

@@ -107,9 +107,11 @@ def cast_text(text: str, source: ColumnType, target: ColumnType, dialect: Dialec
         # Half to even; both engines would truncate or round away from zero on their own.
         even = f"rint({text})" if dialect == "spark" else f"round_even({text}, 0)"
         return f"CAST({even} AS {name})"
-    if source.is_float and target.name == "decimal" and dialect == "spark":
-        # PostgreSQL goes through the shortest text of 15 digits.
-        return plain
+    if source.is_float and target.name == "decimal":
+        # PostgreSQL goes through the text with 15 (real: 6) significant digits.
+        digits = 14 if source.name == "float64" else 5
+        shown = f"format_string('%.{digits}e', {text})" if dialect == "spark" else f"printf('%.{digits}e', {text})"
+        return f"CAST({shown} AS {name})"
     if source.name == "decimal" and target.is_integer:
         return f"CAST(round({text}, 0) AS {name})"
     if target.name == "varchar":
@@ -129,4 +131,27 @@ def _to_text(text: str, source: ColumnType, dialect: Dialect) -> str:
         if dialect == "duckdb":
             return f"(CAST({text} AT TIME ZONE 'UTC' AS VARCHAR) || '+00')"
         return f"concat(CAST({text} AS STRING), '+00')"
+    if source.is_float:
+        return _float_text(text, source, dialect)
     return f"CAST({text} AS {name})"
+
+
+def _float_text(text: str, source: ColumnType, dialect: Dialect) -> str:
+    """The shortest digits that read back the same, written as PostgreSQL writes them: plain from 1e-4 up to 1e15 (1e6)."""
+    spark = dialect == "spark"
+    limit = "1e15" if source.name == "float64" else "1e6"
+    string = f"CAST({text} AS {'STRING' if spark else 'VARCHAR'})"
+    wide = f"CAST({string} AS DOUBLE)"
+    decimal = f"CAST(CAST({wide} AS DECIMAL(38, 22)) AS STRING)" if spark else f"CAST(CAST({string} AS DECIMAL(38, 22)) AS VARCHAR)"
+    pattern = text_literal(r"\.?0+$", dialect)
+    plain = f"regexp_replace({decimal}, {pattern}, '')"
+    dot = text_literal(r"\.0$", dialect)
+    mantissa = f"regexp_replace(split_part(upper({string}), 'E', 1), {dot}, '')"
+    power = f"CAST(split_part(upper({string}), 'E', 2) AS INT)"
+    digits = f"lpad(CAST(abs({power}) AS {'STRING' if spark else 'VARCHAR'}), 2, '0')"
+    scientific = f"concat({mantissa}, CASE WHEN {power} < 0 THEN 'e-' ELSE 'e+' END, {digits})"
+    inside = f"abs({text}) >= 1e-4 AND abs({text}) < {limit}"
+    infinite = f"CASE WHEN {text} > 0 THEN 'Infinity' ELSE '-Infinity' END"
+    special = f"WHEN isnan({text}) THEN 'NaN' WHEN abs({text}) = CAST('Infinity' AS DOUBLE) THEN {infinite}"
+    zero = f"WHEN {text} = 0 THEN CASE WHEN {string} LIKE '-%' THEN '-0' ELSE '0' END"
+    return f"(CASE WHEN {text} IS NULL THEN NULL {special} {zero} WHEN {inside} THEN {plain} ELSE {scientific} END)"

@@ -77,10 +77,11 @@ def column_type(kind: exp.DataType) -> tuple[ColumnType | None, int | None]:
         raise UnsupportedTypeError(
             f"{name.lower()}({parameters[0]}) is not supported", line=line, hint="Use precision 6."
         )
-    length = parameters[0] if parameters and found is VARCHAR else None
-    if name in ("CHAR", "NCHAR") and length is None:
-        length = 1
-    return found, length
+    if name in ("CHAR", "NCHAR", "BPCHAR"):
+        raise UnsupportedTypeError(
+            "casts to char(n) are not supported: its values are padded with blanks", line=line, hint="Use varchar(n)."
+        )
+    return found, parameters[0] if parameters and found is VARCHAR else None
 
 
 def _decimal(parameters: list[int], line: int | None) -> ColumnType | None:

@@ -73,6 +73,7 @@ register("array_any_null", "exists({0}, x -> x IS NULL)", "(len({0}) > list_coun
 define("array_cat(anyarray, anyarray)", argument_type(0))
 register("json_text", _json_text, strict=False)
 register("json_value", _json_value, strict=False)
+register("json_quote", "to_json(CAST({0} AS VARIANT))", "CAST(to_json({0}) AS VARCHAR)")
 register("json_array_length", "json_array_length({0})", "CAST(json_array_length({0}) AS INTEGER)")
 define("json_array_length(json) -> int4")
 define("jsonb_array_length(json) -> int4", canonical="json_array_length")

@@ -272,7 +272,7 @@ def _piece(piece: tuple[str, str, bool], text: str, kind: str, emission: Emissio
 
     def padded(number_text: str, width: int) -> str:
         string = f"CAST({number_text} AS {'STRING' if spark else 'VARCHAR'})"
-        return string if fill else f"lpad({string}, greatest({width}, length({string})), '0')"
+        return string if fill else f"lpad({string}, CAST(greatest({width}, length({string})) AS INT), '0')"
 
     total = micros(text, kind, spark=spark)
     divide = "div" if spark else "//"

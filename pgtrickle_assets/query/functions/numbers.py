@@ -278,26 +278,54 @@ def _truncate(emission: Emission) -> str:
         source_scale = emission.types[0].scale or 0
         if places >= source_scale:
             return f"CAST({text} AS {target})"
-        # Half a unit less, then rounding half away from zero, is truncation.
-        shift = (
-            f"CAST('0.{'0' * places}{'4' if source_scale == places + 1 else '4' + '9' * (source_scale - places - 1)}'"
-        )
-        half = f"{shift} AS DECIMAL({source_scale}, {source_scale}))"
-        wide = f"CAST({text} AS DECIMAL(38, {source_scale}))"
-        if emission.spark:
-            text = _spark_cut(text, places, source_scale)
-            return f"CAST({text} AS {target})"
-        return f"CAST(CASE WHEN {text} < 0 THEN {wide} + {half} ELSE {wide} - {half} END AS {target})"
+        return f"CAST({_cut(text, places, source_scale, emission.spark)} AS {target})"
     if emission.spark:
         whole = f"CASE WHEN {text} < 0 THEN CAST(ceil({text}) AS DOUBLE) ELSE CAST(floor({text}) AS DOUBLE) END"
         return f"(CASE WHEN abs({text}) >= 9007199254740992D OR isnan({text}) THEN {text} ELSE {whole} END)"
     return f"trunc({text})"
 
 
-def _spark_cut(text: str, places: int, scale: int) -> str:
-    plain = f"CAST({text} AS STRING)"
+def _cut(text: str, places: int, scale: int, spark: bool) -> str:
+    """The text of a decimal without its last digits."""
+    plain = f"CAST({text} AS {'STRING' if spark else 'VARCHAR'})"
     drop = scale - places + (1 if places == 0 else 0)
     return f"substring({plain}, 1, length({plain}) - {drop})"
+
+
+def _square_root(emission: Emission) -> str:
+    """The root of a quotient with the quotient's own scale, as numeric.c computes a standard deviation.
+
+    A double root to eight digits is corrected by three terms of the binomial series over the exact residue.
+    """
+    kind, spark = emission.call.type, emission.spark
+    s1, s2 = (t.scale or 0 for t in emission.types[1:])
+    scale = kind.scale or 0
+    operands = (_unscaled(emission, 1, max(s2 - s1, 0)), _unscaled(emission, 2, max(s1 - s2, 0)))
+
+    def corrected(names: tuple[str, ...]) -> str:
+        value, root = names
+        square = f"CAST({root} * {root} AS DECIMAL(37, 16))"
+        wide = f"CAST({value} AS DECIMAL(37, {scale}))"
+        residue = f"CAST({wide} - CAST({square} AS DECIMAL(37, {scale})) AS DOUBLE)"
+        first = f"({residue} / (2.0 * CAST({root} AS DOUBLE)))"
+        double_root = f"CAST({root} AS DOUBLE)"
+        series = f"({first} - {first} * {first} / (2.0 * {double_root}) + {first} * {first} * {first} / (2.0 * {double_root} * {double_root}))"
+        fix = f"CAST({series} AS DECIMAL(37, {scale + 1}))"
+        exact = f"CAST(CAST({root} AS DECIMAL(37, {scale + 1})) + {fix} AS DECIMAL(38, {scale + 1}))"
+        return f"(CASE WHEN {root} = 0 THEN CAST(0 AS DECIMAL(38, {scale + 1})) ELSE {exact} END)"
+
+    root = f"CAST(round(sqrt(CAST({emission.args[0]} AS DOUBLE)), 8) AS DECIMAL(18, 8))"
+    value = emission.writer.let((emission.args[0], root), corrected)
+
+    def rounded(names: tuple[str, ...]) -> str:
+        a, b, result = names
+        aligned = max(s1, s2)
+        groups = f"({_group_number(f'abs({a})', aligned, spark)} - {_group_number(f'abs({b})', aligned, spark)})"
+        return emission.writer.let(
+            (groups,), lambda bound: _rounded_to_scale_of_quotient(result, bound[0], aligned, scale, kind)
+        )
+
+    return emission.writer.let((*operands, value), rounded)
 
 
 register("+", _add)
@@ -319,6 +347,7 @@ register("bit_not", "(~ {0})")
 register("shift_left", "shiftleft({0}, {1})", "({0} << {1})")
 register("shift_right", "shiftright({0}, {1})", "({0} >> {1})")
 register("sqrt", "sqrt({0})")
+register("sqrt_quotient", _square_root)
 register("cbrt", "cbrt({0})")
 register("exp", "exp({0})")
 register("ln", "ln({0})")

@@ -80,7 +80,8 @@ def _split_part(emission: Emission) -> str:
 def _overlay(emission: Emission) -> str:
     text, new, start, *rest = emission.args
     length = rest[0] if rest else f"length({new})"
-    return f"concat(substring({text}, 1, {start} - 1), {new}, substring({text}, {start} + {length}))"
+    parts = (f"substring({text}, 1, {start} - 1)", new, f"substring({text}, {start} + {length})")
+    return f"concat({', '.join(parts)})" if emission.spark else f"({' || '.join(parts)})"
 
 
 def _regexp_replace(emission: Emission) -> str:
