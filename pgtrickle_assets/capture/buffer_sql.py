@@ -79,11 +79,6 @@ def buffer_name(relid: int) -> str:
     return f"changes_{relid}"
 
 
-def buffer_column(column_name: str, number: int) -> str:
-    """Name of a captured column in the buffer: the user's, unless it could be one of ours."""
-    return f"__usr_{number}" if column_name.startswith(("__pgt_", "__usr_")) else column_name
-
-
 def buffer(relid: int) -> Composed:
     """The qualified buffer."""
     from psycopg import sql
@@ -107,10 +102,7 @@ def create_buffer(relid: int, columns: Sequence[SourceColumn]) -> Composed:
     """DDL of an empty change buffer with its index by transaction."""
     from psycopg import sql
 
-    fields = [
-        raw("{} " + travel(column).buffer_type).format(sql.Identifier(buffer_column(column.name, column.number)))
-        for column in columns
-    ]
+    fields = [raw("{} " + travel(column).buffer_type).format(sql.Identifier(column.name)) for column in columns]
     return sql.SQL(
         "CREATE TABLE {buffer} (__pgt_xid pg_catalog.xid8 NOT NULL, __pgt_weight pg_catalog.int2 NOT NULL,"
         " __pgt_relid pg_catalog.oid, {fields})"
@@ -140,7 +132,7 @@ def _insert(relid: int, columns: Sequence[SourceColumn], weight: int, row: str, 
     """INSERT of the rows that alias `row` yields; `source` is the text after the select list."""
     from psycopg import sql
 
-    names = [sql.Identifier(buffer_column(c.name, c.number)) for c in columns]
+    names = [sql.Identifier(c.name) for c in columns]
     values = [expression(travel(c).stored, raw(row + ".{}").format(sql.Identifier(c.name))) for c in columns]
     return raw(
         "INSERT INTO {buffer} (__pgt_xid, __pgt_weight, __pgt_relid, {names})"

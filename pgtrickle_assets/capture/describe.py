@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     Connection = psycopg.Connection[Any]
 
+RESERVED_PREFIX = "__pgt_"
+
 _REFUSED_KINDS = {
     "v": ("a view", "Name the tables it reads; a view has no changes of its own."),
     "m": ("a materialized view", "Name the tables it reads; it changes only when it is refreshed."),
@@ -194,13 +196,17 @@ def _columns(
         override = overrides.get(a.name)
         found = overridden(table, a.name, kind, override) if override else column_type(kind)
         reason = "" if found else unsupported_reason(kind)
+        if a.name.startswith(RESERVED_PREFIX):
+            reason = f"names that begin with {RESERVED_PREFIX} are this program's own; exclude the column"
         if a.generated == "v":
             reason = "a virtual generated column has no stored value to capture; make it STORED, or exclude it"
         if found is not None and not reason:
             generated = a.generated == "s"
             columns.append(SourceColumn(a.name, a.number, found, kind, a.type_oid, not a.not_null, generated))
         elif strict:
-            raise UnsupportedTypeError(f"column {a.name!r} of source table {table} has type {kind.text}: {reason}.")
+            raise UnsupportedTypeError(
+                f"column {a.name!r} of source table {table} (type {kind.text}) cannot be captured: {reason}."
+            )
         else:
             unsupported.append(UnsupportedColumn(a.name, kind.text, reason))
     if not columns:

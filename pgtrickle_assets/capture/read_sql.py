@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pgtrickle_assets.capture.buffer_sql import buffer, buffer_column, expression, raw
+from pgtrickle_assets.capture.buffer_sql import buffer, expression, raw
 from pgtrickle_assets.capture.pgtypes import travel
 from pgtrickle_assets.capture.position import Snapshot
 from pgtrickle_assets.capture.source_table import SourceColumn
@@ -50,7 +50,7 @@ def changes(relid: int, columns: Sequence[SourceColumn], since: Snapshot, arrive
     """
     from psycopg import sql
 
-    names = [sql.Identifier(buffer_column(c.name, c.number)) for c in columns]
+    names = [sql.Identifier(c.name) for c in columns]
     skipped = sql.SQL("")
     sources: list[Composable] = []
     for leaf in arrived:

@@ -17,21 +17,41 @@ from pgtrickle_assets.capture.postgres import PostgresSource
 from pgtrickle_assets.errors import SourceBusyError
 
 NAMES = [table(name) for name in TABLES]
-SECONDS = 8.0
+SCRIPT = Path(__file__).with_name("writers.py")
 
 
-def start_writer(dsn, seed, seconds=SECONDS):
-    script = Path(__file__).with_name("writers.py")
-    return subprocess.Popen(
-        [sys.executable, str(script), dsn, str(seed), str(seconds)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+class Writers:
+    """Application processes that write until the block ends."""
+
+    def __init__(self, dsn, seeds):
+        self.dsn, self.seeds, self.running, self.killed = dsn, seeds, [], []
+
+    def start(self, seed):
+        command = [sys.executable, str(SCRIPT), self.dsn, str(seed)]
+        self.running.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
+
+    def kill_one(self, rng):
+        victim = self.running.pop(rng.randrange(len(self.running)))
+        victim.kill()
+        victim.communicate()
+
+    def __enter__(self):
+        for seed in self.seeds:
+            self.start(seed)
+        return self
+
+    def __exit__(self, *_):
+        for writer in self.running:
+            writer.terminate()
+        errors = [writer.communicate(timeout=60)[1] for writer in self.running]
+        assert {w.returncode for w in self.running} <= {0, -signal.SIGTERM}, errors
 
 
-def follow(follower, until, pause=0.0):
-    while time.monotonic() < until:
+def follow(follower, steps, pause=0.0):
+    """Take batches, each checked against the source; the steps are bounded in time on a busy machine."""
+    end = time.monotonic() + 60
+    wanted = follower.steps + steps
+    while follower.steps < wanted and time.monotonic() < end:
         try:
             follower.step(check=follower.position is not None)
         except SourceBusyError:
@@ -41,25 +61,18 @@ def follow(follower, until, pause=0.0):
         time.sleep(pause)
 
 
-def finish(writers):
-    for writer in writers:
-        _, errors = writer.communicate(timeout=60)
-        assert writer.returncode in (0, -signal.SIGKILL), errors
-
-
 @pytest.mark.parametrize("seed", [1, 2])
 def test_copy_plus_batches_equal_the_source_at_every_snapshot(database, seed):
     execute(database, SCHEMA)
     source = PostgresSource("s", database)
-    writers = [start_writer(database, seed * 100 + i) for i in range(4)]
-    time.sleep(0.5)
-    source.install(NAMES)
-    follower = Follower(source, database, NAMES)
-    follow(follower, time.monotonic() + SECONDS)
-    finish(writers)
+    with Writers(database, range(seed * 100, seed * 100 + 4)):
+        time.sleep(1)
+        source.install(NAMES)
+        follower = Follower(source, database, NAMES)
+        follow(follower, 15, pause=0.1)
     follower.step()
     follower.trim()
-    assert follower.steps > 3
+    assert all(follower.content[name] for name in NAMES[:2])
     assert sum(source.pending(follower.position).values()) == 0
     assert not source.has_changes(follower.position)
 
@@ -70,19 +83,21 @@ def test_killed_writers_and_late_commits_are_neither_lost_nor_doubled(database):
     source.install(NAMES)
     follower = Follower(source, database, NAMES)
     rng = random.Random(7)
-    with psycopg.connect(database) as early:
-        early.execute("INSERT INTO entry VALUES (-1, 1, 'early')")
-        writers = [start_writer(database, 900 + i, 6) for i in range(3)]
-        end = time.monotonic() + 5
-        while time.monotonic() < end:
-            follow(follower, time.monotonic() + 0.5)
-            victim = rng.choice(writers)
-            victim.kill()
-            writers.append(start_writer(database, rng.randrange(10**6), 2))
+    late = table("late")
+    execute(database, "CREATE TABLE late (id int)")
+    source.install([late])
+    follower.tables.append(late)
+    with psycopg.connect(database) as early, Writers(database, [900, 901, 902]) as writers:
+        early.execute("INSERT INTO late SELECT generate_series(1, 100)")
+        for round_ in range(6):
+            follow(follower, 2)
+            writers.kill_one(rng)
+            writers.start(950 + round_)
+        assert follower.content[late] == {}
         early.commit()
-    follow(follower, time.monotonic() + 0.5)
-    finish(writers)
+        follow(follower, 2)
     follower.step()
+    assert follower.content[late].total() == 100
 
 
 def test_two_consumers_follow_the_same_tables_at_their_own_pace(database):
@@ -91,10 +106,8 @@ def test_two_consumers_follow_the_same_tables_at_their_own_pace(database):
     fast.install(NAMES)
     slow.install(NAMES[:2])
     followers = Follower(fast, database, NAMES), Follower(slow, database, NAMES[:2])
-    writers = [start_writer(database, 40 + i, 5) for i in range(2)]
-    with ThreadPoolExecutor() as pool:
-        runs = [pool.submit(follow, f, time.monotonic() + 5, p) for f, p in zip(followers, (0.0, 0.7), strict=True)]
-    finish(writers)
+    with Writers(database, [41, 42]), ThreadPoolExecutor() as pool:
+        runs = [pool.submit(follow, f, n, p) for f, n, p in zip(followers, (9, 4), (0.0, 0.5), strict=True)]
     for run in runs:
         run.result()
     for follower in followers:

@@ -1,7 +1,7 @@
 """Application processes that write at random, in every way that PostgreSQL knows; run as a script."""
 
-import os
 import random
+import signal
 import sys
 import time
 
@@ -80,21 +80,19 @@ def transaction(connection, rng):
         connection.commit()
 
 
-def main(dsn, seed, seconds):
+def main(dsn, seed):
+    """Write until the process is told to terminate; the transaction at hand is finished first."""
     rng = random.Random(seed)
-    end = time.monotonic() + seconds
-    done = 0
+    stopped = []
+    signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))
     with psycopg.connect(dsn) as connection:
-        while time.monotonic() < end:
+        while not stopped:
             try:
                 transaction(connection, rng)
-                done += 1
-            except psycopg.errors.IntegrityError:
+            except (psycopg.errors.IntegrityError, psycopg.errors.DeadlockDetected):
                 connection.rollback()
-            except (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure):
-                connection.rollback()
-    sys.stdout.write(f"{os.getpid()} {done}\n")
+            time.sleep(rng.random() * 0.02)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]))
