@@ -1,0 +1,69 @@
+"""Files under the lake's data path that no snapshot names: leavings of deliveries that never committed.
+
+A file is known by its name, which every writer makes unique, and not by its path: paths are spelled in many ways, and a
+mistake there would delete data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Final
+
+from pgtrickle_assets.lake.storage import StoredFile, storage_for
+
+if TYPE_CHECKING:
+    from pgtrickle_assets.lake.catalog import Lake
+
+_KNOWN: Final = """
+SELECT path FROM {c}.ducklake_data_file
+UNION ALL SELECT path FROM {c}.ducklake_delete_file
+UNION ALL SELECT path FROM {c}.ducklake_files_scheduled_for_deletion
+"""
+_SUFFIXES: Final = (".parquet", ".puffin")
+_FOREIGN_PREFIX: Final = "ducklake-"
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedFiles:
+    """What a clean-up removed, or would remove."""
+
+    paths: tuple[str, ...]
+    bytes: int
+
+
+def remove_orphans(
+    lake: Lake,
+    *,
+    is_running: Callable[[str], bool],
+    minimum_age: timedelta,
+    foreign: bool = False,
+    dry_run: bool = False,
+) -> RemovedFiles:
+    """Remove Parquet files that no row of the catalog names.
+
+    Args:
+        lake: The lake.
+        is_running: Says of a file name whether the delivery that it carries may still commit; such files stay.
+        minimum_age: Younger files stay whoever wrote them. Must exceed the longest time between writing a file and its
+            commit for writers that `is_running` does not know.
+        foreign: Also remove files with names as DuckDB's extension gives them.
+        dry_run: Only say which.
+    """
+    storage = storage_for(lake.data_path, lake.location.storage_options)
+    # Storage first, catalog second: a file that is committed in between is in the catalog then.
+    found = [file for file in storage.files(lake.data_path) if file.path.endswith(_SUFFIXES)]
+    known = {PurePosixPath(row[0]).name for row in lake.connections.fetch(lake.sql(_KNOWN), ())}
+    youngest = datetime.now(UTC) - minimum_age
+    removed: list[StoredFile] = []
+    for file in found:
+        name = PurePosixPath(file.path).name
+        if name in known or (name.startswith(_FOREIGN_PREFIX) and not foreign):
+            continue
+        if file.modified is None or file.modified > youngest or is_running(name):
+            continue
+        if dry_run or storage.delete(file.path):
+            removed.append(file)
+    return RemovedFiles(tuple(file.path for file in removed), sum(file.size for file in removed))
