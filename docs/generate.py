@@ -22,6 +22,7 @@ from pgtrickle_assets.differential.reasons import OBSTACLES, RULES
 from pgtrickle_assets.project_config import LakeConfig, ProjectConfig, SourceConfig
 from pgtrickle_assets.query import aggregate_calls, special_calls
 from pgtrickle_assets.query.functions import signatures
+from pgtrickle_assets.settings import settings_reference
 from pgtrickle_assets.stream_table import StreamTableOptions
 
 FOLDER: Final = Path(__file__).parent
@@ -103,10 +104,24 @@ def functions_list() -> str:
     )
 
 
+def settings_tables() -> str:
+    """Every setting, a table per group."""
+    rows = settings_reference()
+    tables: list[str] = []
+    for group in dict.fromkeys(row.group for row in rows):
+        lines = [f"## {group}", "", "| variable | type | default | meaning | effect |", "|---|---|---|---|---|"]
+        for row in rows:
+            if row.group == group:
+                default = f"`{row.default}`" + (f" {row.unit}" if row.unit else "") if row.default else ""
+                lines.append(f"| `{row.variable}` | {row.type} | {default} | {row.description} | {row.effect} |")
+        tables.append("\n".join(lines))
+    return "\n\n".join(tables)
+
+
 BLOCKS: Final[dict[str, Callable[[], str]]] = {
     f"options {model.__name__}": partial(options_table, model)
     for model in (StreamTableOptions, ProjectConfig, SourceConfig, LakeConfig)
-} | {"rules": rules_table, "obstacles": obstacles_table, "functions": functions_list}
+} | {"rules": rules_table, "obstacles": obstacles_table, "functions": functions_list, "settings": settings_tables}
 
 
 def page(template: Path) -> str:

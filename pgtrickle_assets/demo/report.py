@@ -57,13 +57,31 @@ class LakeReference:
 
 
 @dataclass(frozen=True, slots=True)
+class LakeSample:
+    """What a DuckDB with the DuckLake extension answers to a query."""
+
+    query: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[object, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DemoReport:
-    """Everything that the demo shows."""
+    """Everything that the demo shows.
+
+    Attributes:
+        refreshes: One row per stream table and refresh, in order.
+        checks: Outcome of the comparisons.
+        source: Connection string of the source.
+        lake: How to attach the lake.
+        sample: Shown to people; not in the JSON document.
+    """
 
     refreshes: tuple[RefreshRow, ...]
     checks: tuple[CheckRow, ...]
     source: str
     lake: LakeReference
+    sample: LakeSample | None = None
 
     @property
     def passed(self) -> bool:
@@ -72,7 +90,9 @@ class DemoReport:
 
     def to_json(self) -> str:
         """The report as one JSON document."""
-        return json.dumps(asdict(self), indent=2)
+        document = asdict(self)
+        del document["sample"]
+        return json.dumps(document, indent=2)
 
     def render(self) -> RenderableType:
         """The report as a table, one block of rows per batch."""
@@ -98,6 +118,20 @@ class DemoReport:
         console.print(self.render())
         for line in _summary(self.checks):
             console.print(line)
+        if self.sample is not None:
+            console.print(f"\nDuckDB, through its own DuckLake extension:\n[bold]{self.sample.query}[/bold]")
+            console.print(_answer(self.sample))
+
+
+def _answer(sample: LakeSample) -> RenderableType:
+    from rich.table import Table
+
+    table = Table(header_style="bold")
+    for column in sample.columns:
+        table.add_column(column)
+    for row in sample.rows:
+        table.add_row(*("" if value is None else str(value) for value in row))
+    return table
 
 
 def _cells(row: RefreshRow, failed: bool) -> tuple[str, ...]:

@@ -1,0 +1,123 @@
+"""Plays the example step by step and keeps what each step found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pgtrickle_assets.demo.batches import Batch, play
+from pgtrickle_assets.demo.dagster_runs import check_outcomes, run_job
+from pgtrickle_assets.demo.full_time import full_seconds
+from pgtrickle_assets.demo.oracle import DefiningQuery, compare_with_lake, postgres_answers
+from pgtrickle_assets.demo.report import CheckRow, LakeSample, RefreshRow
+from pgtrickle_assets.lake.duckdb_attach import attach
+from pgtrickle_assets.services.duckdb import connect
+
+if TYPE_CHECKING:
+    import dagster as dg
+
+    from pgtrickle_assets.refresh.api import RefreshEngine
+    from pgtrickle_assets.refresh.workspace import Workspace
+
+AGREES_WITH_POSTGRES = "agrees_with_postgres"
+SAMPLE_QUERY = (
+    "SELECT carrier_name, flights, late_arrivals, avg_arrival_delay "
+    "FROM lake.gold.delays_by_carrier ORDER BY flights DESC LIMIT 5"
+)
+
+
+@dataclass(slots=True)
+class Player:
+    """The open example.
+
+    Attributes:
+        folder: The example's project folder.
+        source: Connection string of the example's database.
+        workspace: The open project.
+        engine: Refresh engine on the workspace.
+        definitions: The project's code location.
+        instance: Where its runs are recorded.
+        say: Called with one line before each longer piece of work.
+        refreshes: What the refreshes did, so far.
+        outcomes: Whether each check passed after every refresh, so far.
+    """
+
+    folder: Path
+    source: str
+    workspace: Workspace
+    engine: RefreshEngine
+    definitions: dg.Definitions
+    instance: dg.DagsterInstance
+    say: Callable[[str], None]
+    refreshes: list[RefreshRow] = field(default_factory=list)
+    outcomes: dict[tuple[str, str], bool] = field(default_factory=dict)
+
+    def play(self, batch: Batch) -> None:
+        """Play a batch on the source, refresh, and compare."""
+        day = play(self.source, batch, self.folder / "batches")
+        self.say(f"Played {batch.name} up to {day}")
+        self.refresh(batch.name)
+
+    def refresh(self, batch: str) -> None:
+        """Refresh through Dagster, run the checks, ask PostgreSQL, and time a full recompute."""
+        names = self.engine.project.order
+        self.say(f"Refreshing {len(names)} stream tables after: {batch}")
+        run = run_job(self.definitions, self.instance, "refresh")
+        self.say("Comparing with a full recompute on Spark")
+        self._note(check_outcomes(run_job(self.definitions, self.instance, "verify")))
+        self.say("Comparing with PostgreSQL's own answers")
+        self._note(self._ask_postgres())
+        self.say("Timing a full recompute")
+        full = {name: full_seconds(self.workspace, name) for name in names}
+        self.refreshes += self._rows(run.run_id, batch, full)
+
+    def sample(self) -> LakeSample:
+        """The best known stream table, read by DuckDB's own DuckLake extension."""
+        with connect() as duck:
+            attach(duck, self.workspace.lake.location, "lake", read_only=True)
+            cursor = duck.execute(SAMPLE_QUERY)
+            columns = tuple(str(column[0]) for column in cursor.description or ())
+            return LakeSample(SAMPLE_QUERY, columns, tuple(tuple(row) for row in cursor.fetchall()))
+
+    def checks(self) -> tuple[CheckRow, ...]:
+        """One row per stream table and check."""
+        return tuple(CheckRow(table, check, passed) for (table, check), passed in sorted(self.outcomes.items()))
+
+    def _note(self, outcomes: Mapping[tuple[str, str], bool]) -> None:
+        for key, passed in outcomes.items():
+            self.outcomes[key] = self.outcomes.get(key, True) and passed
+
+    def _ask_postgres(self) -> dict[tuple[str, str], bool]:
+        queries = [DefiningQuery(table.table, table.query) for table in self.engine.project.stream_tables]
+        outcomes: dict[tuple[str, str], bool] = {}
+        with connect() as duck:
+            attach(duck, self.workspace.lake.location, "lake", read_only=True)
+            head = self.engine.head()
+            for table, answer in postgres_answers(self.source, queries):
+                found = compare_with_lake(duck, "lake", table, head, answer)
+                outcomes[str(table), AGREES_WITH_POSTGRES] = found.equal
+                if not found.equal:
+                    self.say(f"{table} differs from PostgreSQL in {found.differing} rows: {found.examples}")
+        return outcomes
+
+    def _rows(self, run_id: str, batch: str, full: Mapping[str, float]) -> list[RefreshRow]:
+        order = self.engine.project.order
+        found = [row for row in self.engine.history(None, 4 * len(order)) if row["run_id"] == run_id]
+        rows = [_row(row, batch, full[str(row["stream_table"])]) for row in found]
+        return sorted(rows, key=lambda row: order.index(row.stream_table))
+
+
+def _row(row: Mapping[str, Any], batch: str, full: float) -> RefreshRow:
+    return RefreshRow(
+        stream_table=str(row["stream_table"]),
+        batch=batch,
+        strategy=str(row["strategy"]),
+        reason=str(row["refresh_reason_detail"] or row["refresh_reason"] or ""),
+        delta_in=int(row["delta_row_count"] or 0),
+        delta_out=int(row["delta_rows_out"] or 0),
+        seconds=round(float(row["seconds"] or 0.0), 3),
+        full_seconds=round(full, 3),
+        snapshot=int(row["ducklake_snapshot_id"] or row["cut"] or 0),
+    )

@@ -1,0 +1,100 @@
+"""The main job: load, refresh, play batches, refresh after each, compare, and report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from pgtrickle_assets.demo.batches import BATCHES
+from pgtrickle_assets.demo.example import example_folder
+from pgtrickle_assets.demo.report import DemoReport, LakeReference
+
+if TYPE_CHECKING:
+    from pgtrickle_assets.demo.player import Player
+
+SOURCE = "flights"
+INITIAL = "initial"
+
+
+def _silent(_: str) -> None:
+    """Shows nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOptions:
+    """How to play the example.
+
+    Attributes:
+        batches: How many of the batches to play.
+        progress: Called with one line before each longer piece of work.
+    """
+
+    batches: int = len(BATCHES)
+    progress: Callable[[str], None] = field(default=_silent)
+
+
+def run_demo(options: DemoOptions) -> DemoReport:
+    """Play the bundled example on its services, which are started when they are embedded and don't run.
+
+    What an earlier run left is reused: the loaded database, the lake, the control schema. Batches go on with the days
+    after the last one. The services keep running.
+
+    Args:
+        options: How to play it.
+
+    Returns:
+        What each refresh did and how each comparison ended. A failed comparison is in the report, not raised.
+
+    Raises:
+        PgTrickleError: A service does not start, or a refresh failed.
+    """
+    with _open(options) as player:
+        player.refresh(INITIAL)
+        for batch in BATCHES[: options.batches]:
+            player.play(batch)
+        return _report(player)
+
+
+@contextmanager
+def _open(options: DemoOptions) -> Iterator[Player]:
+    from pgtrickle_assets.build import build_definitions
+    from pgtrickle_assets.connections import Connections, project_settings
+    from pgtrickle_assets.demo.dagster_runs import dagster_instance
+    from pgtrickle_assets.demo.load import load_flights
+    from pgtrickle_assets.demo.player import Player
+    from pgtrickle_assets.project import Project
+    from pgtrickle_assets.refresh.api import RefreshEngine
+    from pgtrickle_assets.refresh.workspace import Workspace
+    from pgtrickle_assets.services.spark import spark_session
+
+    folder = example_folder()
+    project = Project.load(folder)
+    settings = project_settings(project)
+    connections = Connections(project, settings)
+    options.progress("Starting PostgreSQL")
+    source = connections.source_dsn(SOURCE).get_secret_value()
+    options.progress("Loading a year of flights")
+    if not load_flights(source, folder / "source"):
+        options.progress("The flights of an earlier run are still there")
+    options.progress("Setting up capture and the lake")
+    with Workspace.open(project, settings, lambda: spark_session(settings)) as workspace:
+        engine = RefreshEngine(workspace)
+        seen = engine.sync()
+        project.remember(lambda known: replace(seen, bounds={**known.bounds, **seen.bounds}))
+        definitions = build_definitions(engine.project)
+        with dagster_instance(connections) as instance:
+            yield Player(folder, source, workspace, engine, definitions, instance, options.progress)
+
+
+def _report(player: Player) -> DemoReport:
+    player.say("Asking DuckDB")
+    location = player.workspace.lake.location
+    return DemoReport(
+        tuple(player.refreshes),
+        player.checks(),
+        player.source,
+        LakeReference(location.catalog_dsn, location.data_path),
+        player.sample(),
+    )
