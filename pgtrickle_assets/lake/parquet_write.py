@@ -121,19 +121,38 @@ class TableWriter:
             self._close(values)
         return tuple(self._finished)
 
+    def abandon(self) -> None:
+        """Delete every file written so far."""
+        storage = storage_for(self._table.path, self._storage_options)
+        for writer in self._open.values():
+            writer.abandon()
+        for file in self._finished:
+            storage.delete(self._table.path + file.path)
+        self._open.clear()
+        self._finished.clear()
+
     def _write(self, values: tuple[str | None, ...], rows: pa.Table) -> None:
+        # In pieces of a row group, so that a file can close between them.
+        for start in range(0, rows.num_rows, self._options.row_group_rows):
+            writer = self._writer(values)
+            writer.add(rows.slice(start, self._options.row_group_rows))
+            if writer.is_full:
+                self._close(values)
+
+    def _writer(self, values: tuple[str | None, ...]) -> _FileWriter:
+        """The open file of a partition; the one that was used least recently closes when there are too many."""
         writer = self._open.pop(values, None)
         if writer is None:
             if len(self._open) >= _OPEN_FILES:
                 self._close(next(iter(self._open)))
             writer = _FileWriter(self._table, values, self._delivery_id, self._options, self._storage_options)
         self._open[values] = writer
-        writer.add(rows)
-        if writer.is_full:
-            self._close(values)
+        return writer
 
     def _close(self, values: tuple[str | None, ...]) -> None:
-        self._finished.append(self._open.pop(values).finish())
+        # It stays open until it is finished, so that `abandon` finds it.
+        self._finished.append(self._open[values].finish())
+        del self._open[values]
 
 
 class _FileWriter:
@@ -194,6 +213,11 @@ class _FileWriter:
             column_sizes,
             self._values,
         )
+
+    def abandon(self) -> None:
+        self._writer.close()
+        self._sink.close()
+        self._storage.delete(self._table.path + self._relative)
 
     def _flush(self, *, everything: bool = False) -> None:
         rows = pa.concat_tables(self._buffered).combine_chunks() if self._buffered else None

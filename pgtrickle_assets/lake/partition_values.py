@@ -65,8 +65,9 @@ def transform_values(values: pa.Array, kind: ColumnType, transform: str) -> pa.A
     match = BUCKET.fullmatch(transform)
     if match is None:
         raise LakeError(f"unknown partition transform {transform!r}")
-    buckets = pa.array([str(_bucket(value, kind, int(match[1]))) for value in distinct], pa.string())
-    return pc.fill_null(buckets.take(encoded.indices), "0")
+    count = int(match[1])
+    buckets = pa.array([None if value is None else str(_bucket(value, kind, count)) for value in distinct], pa.string())
+    return buckets.take(encoded.indices)
 
 
 def split(keys: Sequence[pa.Array], count: int) -> Iterator[tuple[tuple[str | None, ...], pa.Array]]:

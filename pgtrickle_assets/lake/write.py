@@ -53,10 +53,10 @@ def write_rows(
         writer = TableWriter(table, delivery_id, layout, storage_options)
         try:
             writer.add(sorted_rows(conformed(table, rows), layout.sort_by))
+            return writer.finish()
         except LakeError:
-            _delete(writer.finish(), table, storage_options)
+            writer.abandon()
             raise
-        return writer.finish()
     return _write_on_executors(rows, table, delivery_id, layout, storage_options)
 
 
@@ -70,8 +70,10 @@ def _write_on_executors(
     names = [column.name for column in table.columns if column.name in rows.columns]
     if WEIGHT_COLUMN in rows.columns:
         names.append(WEIGHT_COLUMN)
-    frame = _distributed(rows.select(*[quoted_name(name) for name in names]), table, options)
-    write = _executor(table, delivery_id, options, dict(storage_options or {}))
+    # Plain names on the way: mapInArrow takes none with a backtick or a dot.
+    frame = rows.select(*[quoted_name(name) for name in names]).toDF(*[f"c{place}" for place in range(len(names))])
+    frame = _distributed(frame, names, table, options)
+    write = _executor(names, table, delivery_id, options, dict(storage_options or {}))
     results = frame.mapInArrow(write, "result BINARY").toArrow().column("result").to_pylist()
     # Our own executors pickled these.
     outcomes: list[NewDataFile | LakeError] = [pickle.loads(result) for result in results]  # noqa: S301
@@ -84,58 +86,59 @@ def _write_on_executors(
 
 
 def _executor(
-    table: LakeTable, delivery_id: str, options: WriteOptions, storage_options: dict[str, str]
+    names: list[str], table: LakeTable, delivery_id: str, options: WriteOptions, storage_options: dict[str, str]
 ) -> Callable[[_Batches], _Batches]:
     def write(batches: _Batches) -> _Batches:
         writer = TableWriter(table, delivery_id, options, storage_options)
-        # An error that the user caused travels as a row: Spark would wrap it into a stack trace and try again.
-        failure: LakeError | None = None
-        for batch in batches:
-            if failure is None:
-                try:
-                    writer.add(conformed(table, pa.Table.from_batches([batch])))
-                except LakeError as error:
-                    failure = error
-        outcomes = [*writer.finish(), *([failure] if failure else [])]
+        outcomes: tuple[NewDataFile | LakeError, ...]
+        try:
+            for batch in batches:
+                writer.add(conformed(table, _named(batch, names)))
+            outcomes = writer.finish()
+        except LakeError as error:
+            # It travels as a row: Spark would wrap it into a stack trace and try again.
+            writer.abandon()
+            outcomes = (error,)
         yield pa.record_batch({"result": pa.array([pickle.dumps(outcome) for outcome in outcomes], pa.binary())})
 
     return write
 
 
-def _distributed(frame: DataFrame, table: LakeTable, options: WriteOptions) -> DataFrame:
+def _named(batch: pa.RecordBatch, names: list[str]) -> pa.Table:
+    return pa.Table.from_batches([batch]).select(range(len(names))).rename_columns(names)
+
+
+def _distributed(frame: DataFrame, names: list[str], table: LakeTable, options: WriteOptions) -> DataFrame:
     """Bring rows of a partition to one task and into order, so that it gets few files and one is open at a time."""
+    from pyspark.sql import functions as f
+
     keys: list[Column] = []
     if table.partition_fields:
-        frame = _with_buckets(frame, table)
-        keys = _partition_columns(table)
+        frame = _with_buckets(frame, names, table)
+        keys = _partition_columns(names, table)
         frame = frame.repartition(*keys)
-    order = [*keys, *[_column(name) for name in options.sort_by]]
+    order = [*keys, *[f.col(f"c{names.index(name)}") for name in options.sort_by]]
     return frame.sortWithinPartitions(*order) if order else frame
 
 
-def _column(name: str) -> Column:
-    from pyspark.sql import functions as f
-
-    return f.col(quoted_name(name))
-
-
-def _partition_columns(table: LakeTable) -> list[Column]:
+def _partition_columns(names: list[str], table: LakeTable) -> list[Column]:
     """Spark expressions with one value per combination of partition values; they need not be its text."""
     from pyspark.sql import functions as f
 
-    names = {column.id: column.name for column in table.columns}
+    by_id = {column.id: column.name for column in table.columns}
     columns: list[Column] = []
     for place, field in enumerate(table.partition_fields):
+        column = f.col(f"c{names.index(by_id[field.column_id])}")
         if BUCKET.fullmatch(field.transform):
             columns.append(f.col(f"{_BUCKET_COLUMN}{place}"))
         elif field.transform == "identity":
-            columns.append(_column(names[field.column_id]))
+            columns.append(column)
         else:
-            columns.append(f.date_part(f.lit(field.transform), _column(names[field.column_id])))
+            columns.append(f.date_part(f.lit(field.transform), column))
     return columns
 
 
-def _with_buckets(frame: DataFrame, table: LakeTable) -> DataFrame:
+def _with_buckets(frame: DataFrame, names: list[str], table: LakeTable) -> DataFrame:
     """Add the bucket of each bucketed key; Spark's own hash is another one."""
     places = [place for place, field in enumerate(table.partition_fields) if BUCKET.fullmatch(field.transform)]
     if not places:
@@ -149,7 +152,7 @@ def _with_buckets(frame: DataFrame, table: LakeTable) -> DataFrame:
     def add(batches: _Batches) -> _Batches:
         for batch in batches:
             rows = pa.Table.from_batches([batch])
-            keys = partition_keys(table, rows)
+            keys = partition_keys(table, _named(batch, names))
             for place in places:
                 rows = rows.append_column(f"{_BUCKET_COLUMN}{place}", keys[place])
             yield from rows.to_batches()

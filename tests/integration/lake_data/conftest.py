@@ -26,7 +26,9 @@ class DuckLake:
     def __init__(self, dsn: str, data_path: Path) -> None:
         self.path = data_path
         self.duckdb: duckdb.DuckDBPyConnection = connect()
-        self.duckdb.execute(f"ATTACH 'ducklake:postgres:{dsn}' AS lake (DATA_PATH '{data_path}/', METADATA_SCHEMA 'main')")
+        self.duckdb.execute(
+            f"ATTACH 'ducklake:postgres:{dsn}' AS lake (DATA_PATH '{data_path}/', METADATA_SCHEMA 'main')"
+        )
         self.duckdb.execute("USE lake")
         self.lake = Lake.open(LakeLocation(dsn))
 
@@ -56,9 +58,7 @@ class DuckLake:
     def register(self, table: LakeTable, files: object) -> None:
         """Have DuckDB take over files that we wrote, by its own function."""
         for file in files:  # type: ignore[attr-defined]
-            self.duckdb.execute(
-                f"CALL ducklake_add_data_files('lake', '{table.name.name}', '{table.path}{file.path}')"
-            )
+            self.duckdb.execute(f"CALL ducklake_add_data_files('lake', '{table.name.name}', '{table.path}{file.path}')")
 
 
 @pytest.fixture

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from zsets import added, multiset
 
 from pgtrickle_assets.lake.arrow_read import read_delta_arrow, read_table_arrow
+from pgtrickle_assets.lake.inlined import initial_value
+from pgtrickle_assets.lake.parquet_columns import file_columns, table_columns
+from pgtrickle_assets.lake.parquet_read import rows_at
 from pgtrickle_assets.lake.spark_read import read_delta, read_table
+from pgtrickle_assets.lake.storage import storage_for
+from pgtrickle_assets.lake.types import arrow_type
 
 SCRIPTS = {
     "files": [
@@ -134,11 +141,18 @@ def test_a_delta_read_by_spark_is_the_one_read_by_the_driver(lake, spark, script
 
 
 def _as_of_schema(lake, since, until, columns):
-    """The rows of `since` as the columns of `until`: what a reader that knows the newer schema sees."""
-    from dataclasses import replace
-
-    table = replace(lake.table("t", until), at=since)
-    return read_table_arrow(lake.lake.scan(table), columns)
+    """The rows of `since` with the columns that the table has at `until`, matched by column id."""
+    old, new = lake.table("t", since), lake.table("t", until)
+    names = {column.id: column.name for column in old.columns}
+    rows = read_table_arrow(lake.scan("t", since), list(names.values()))
+    arrays = []
+    for column in (new.column(name) for name in columns):
+        kind = arrow_type(column.type)
+        if column.id in names:
+            arrays.append(rows.column(names[column.id]).cast(kind))
+        else:
+            arrays.append(pa.repeat(pa.scalar(initial_value(column), kind), rows.num_rows))
+    return pa.table(arrays, names=columns)
 
 
 def test_positions_are_where_the_rows_are(lake, spark):
@@ -149,12 +163,6 @@ def test_positions_are_where_the_rows_are(lake, spark):
     assert len(found) == scan.row_count > 100
     assert len({(row["__pgt_file_id"], row["__pgt_position"]) for row in found}) == len(found)
     by_id = {file.id: file for file in scan.files}
-    from pgtrickle_assets.lake.parquet_columns import file_columns, table_columns
-    from pgtrickle_assets.lake.parquet_read import rows_at
-    from pgtrickle_assets.lake.storage import storage_for
-
-    import numpy as np
-
     for file_id, file in by_id.items():
         mine = sorted((row["__pgt_position"], row["id"], row["v"]) for row in found if row["__pgt_file_id"] == file_id)
         columns = file_columns(table_columns(scan.table, ["id", "v"]), file)

@@ -72,8 +72,11 @@ def _rows(schema: pa.Schema) -> pa.Table:
 
 def _by_duckdb(lake, at=None):
     names = ", ".join(
-        f'CAST("{n}" AS VARCHAR) AS "{n}"' if kind in ("UUID", "JSON") else
-        f'CAST("{n}" AS VARCHAR[]) AS "{n}"' if kind in ("UUID[]", "JSON[]") else f'"{n}"'
+        f'CAST("{n}" AS VARCHAR) AS "{n}"'
+        if kind in ("UUID", "JSON")
+        else f'CAST("{n}" AS VARCHAR[]) AS "{n}"'
+        if kind in ("UUID[]", "JSON[]")
+        else f'"{n}"'
         for n, kind in ((name.replace('"', '""'), kind) for name, kind in COLUMNS.items())
     )
     return lake.rows("t", at or lake.head(), names)
