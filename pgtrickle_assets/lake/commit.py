@@ -39,7 +39,7 @@ from pgtrickle_assets.lake.commit_session import (
     run_together,
 )
 from pgtrickle_assets.lake.model import TableChange
-from pgtrickle_assets.lake.table_writing import TableWrite, resolve_writes
+from pgtrickle_assets.lake.table_writing import resolve_writes
 
 if TYPE_CHECKING:
     import psycopg
@@ -70,7 +70,12 @@ SELECT s.snapshot_id, h.changes_made, h.commit_extra_info FROM {c}.ducklake_snap
 LEFT JOIN {c}.ducklake_snapshot_changes h ON h.snapshot_id = s.snapshot_id
 WHERE s.snapshot_id > %s ORDER BY 1
 """
-_SNAPSHOT: Final = "INSERT INTO {c}.ducklake_snapshot VALUES (%s, clock_timestamp(), %s, %s, %s)"
+# Times never go back, whatever the clock does: time travel looks for the newest snapshot before a moment.
+_SNAPSHOT: Final = """
+INSERT INTO {c}.ducklake_snapshot
+SELECT %s, greatest(clock_timestamp(), s.snapshot_time), %s, %s, %s
+FROM {c}.ducklake_snapshot s WHERE s.snapshot_id = %s
+"""
 _CHANGES: Final = "INSERT INTO {c}.ducklake_snapshot_changes VALUES (%s, %s, %s, %s, %s)"
 _FIND: Final = """
 SELECT snapshot_id, commit_extra_info FROM {c}.ducklake_snapshot_changes
@@ -155,24 +160,16 @@ def commit(
         raise ValueError("a commit needs at least one change")
     used = policy or CommitPolicy()
     writes = resolve_writes(lake, base, changes, used.conflict_scope, str((extra_info or {}).get("delivery_id", "")))
-    try:
-        result = run_commit(
-            lake,
-            base=base,
-            operations=(*writes, *operations),
-            author=author,
-            message=message,
-            extra_info=extra_info,
-            within=within,
-            policy=used,
-        )
-    except CommitStateUnknownError:
-        raise
-    except BaseException:
-        _discard(writes, committed=False)
-        raise
-    _discard(writes, committed=not result.repeated)
-    return result
+    return run_commit(
+        lake,
+        base=base,
+        operations=(*writes, *operations),
+        author=author,
+        message=message,
+        extra_info=extra_info,
+        within=within,
+        policy=used,
+    )
 
 
 def run_commit(
@@ -190,16 +187,15 @@ def run_commit(
     used = policy or CommitPolicy()
     info = {**(extra_info or {}), "commit_id": str(uuid4())}
     attempt = _Attempt(lake, base, operations, (author, message, info), within, used)
-    for number in range(1, used.max_attempts + 1):
-        if number > 1:
-            time.sleep(_pause(used, number))
-        result = attempt.run(number)
-        if result is not None:
-            return result
-    raise LakeUnavailableError(
-        f"the race for a lake snapshot was lost {used.max_attempts} times; the last reason was: {attempt.lost_to}",
-        hint="Other writers are very busy; try again later.",
-    )
+    try:
+        result = attempt.run_all()
+    except BaseException:
+        # Interrupted in the middle of COMMIT: files may be in use, and the clean-up of orphans can tell later.
+        if attempt.stage != "committing":
+            _finish(operations, committed=False)
+        raise
+    _finish(operations, committed=not result.repeated)
+    return result
 
 
 def find_commit(lake: Lake, key: str, value: str, *, after: int = -1) -> int | None:
@@ -228,9 +224,9 @@ def _pause(policy: CommitPolicy, number: int) -> float:
     return mean * random.uniform(0.5, 1.5)  # noqa: S311
 
 
-def _discard(writes: Sequence[TableWrite], *, committed: bool) -> None:
-    for write in writes:
-        write.discard(committed=committed)
+def _finish(operations: Sequence[Operation], *, committed: bool) -> None:
+    for operation in operations:
+        operation.finish(committed=committed)
 
 
 class _Attempt:
@@ -252,21 +248,39 @@ class _Attempt:
         self._info_text = json.dumps(self._info, default=str)
         self._within = within
         self._policy = policy
-        self._stage: Literal["planning", "caller", "committing"] = "planning"
-        self.lost_to = ""
+        self.stage: Literal["planning", "caller", "committing"] = "planning"
+        self._lost_to = ""
 
-    def run(self, number: int) -> CommitResult | None:
+    def run_all(self) -> CommitResult:
+        """Rounds until one is won.
+
+        Raises:
+            LakeUnavailableError: All were lost.
+        """
+        rounds = self._policy.max_attempts
+        for number in range(1, rounds + 1):
+            if number > 1:
+                time.sleep(_pause(self._policy, number))
+            result = self._run(number)
+            if result is not None:
+                return result
+        raise LakeUnavailableError(
+            f"the race for a lake snapshot was lost {rounds} times; the last reason was: {self._lost_to}",
+            hint="Other writers are very busy; try again later.",
+        )
+
+    def _run(self, number: int) -> CommitResult | None:
         """One round; None when it was lost and may be tried again."""
         import psycopg
 
-        self._stage = "planning"
+        self.stage = "planning"
         for operation in self._operations:
             operation.prepare()
         with self._lake.connection() as connection:
             try:
                 return self._round(connection, number)
             except HeadMovedError as error:
-                self.lost_to = str(error)
+                self._lost_to = str(error)
                 connection.rollback()
                 return None
             except psycopg.Error as error:
@@ -284,10 +298,10 @@ class _Attempt:
             raise ValueError("a commit must change something")
         self._write(connection, session)
         if self._within is not None:
-            self._stage = "caller"
+            self.stage = "caller"
             with connection.cursor() as cursor:
                 self._within(cursor, session.snapshot_id)
-        self._stage = "committing"
+        self.stage = "committing"
         connection.execute("COMMIT")
         return CommitResult(session.snapshot_id, number, time.monotonic() - started)
 
@@ -346,26 +360,28 @@ class _Attempt:
         results = run_together(
             connection,
             [
-                (self._lake.sql(_SNAPSHOT), (session.snapshot_id, *session.counters)),
+                (self._lake.sql(_SNAPSHOT), (session.snapshot_id, *session.counters, session.head.id)),
                 *session.statements,
                 (self._lake.sql(_CHANGES), (session.snapshot_id, *audit)),
             ],
         )
+        if results[0][1] != 1:
+            raise LakeConflictError(f"snapshot {session.head.id} vanished during the commit", hint="Plan again.")
         session.check_written([count for _, count in results[1:-1]])
 
     def _after_error(self, error: psycopg.Error, number: int) -> CommitResult | None:
         import psycopg
 
         state = error.sqlstate
-        self.lost_to = f"{type(error).__name__} ({state or 'connection lost'})"
-        if self._stage == "caller" and state is not None and state not in _RETRYABLE - {"23505"}:
+        self._lost_to = f"{type(error).__name__} ({state or 'connection lost'})"
+        if self.stage == "caller" and state is not None and state not in _RETRYABLE - {"23505"}:
             raise error
         if state in _RETRYABLE:
             return None
         if not isinstance(error, psycopg.OperationalError) or (state and not state.startswith(_LOST)):
             raise self._lake.connections.translate(error) from error
         self._lake.connections.close()
-        return self._resolve(number, error) if self._stage == "committing" else None
+        return self._resolve(number, error) if self.stage == "committing" else None
 
     def _resolve(self, number: int, cause: Exception) -> CommitResult | None:
         """Find out whether a COMMIT whose answer was lost took effect; None when it did not."""

@@ -78,6 +78,20 @@ class Operation(Protocol):
         """Check what was planned against the head, and stage writes; LakeConflictError stops the commit."""
         ...
 
+    def finish(self, *, committed: bool) -> None:
+        """Once the outcome is certain: drop what is not needed. Must not raise."""
+        ...
+
+
+class CatalogOperation:
+    """Base of operations that only touch the catalog."""
+
+    def prepare(self) -> None:
+        """Nothing to prepare."""
+
+    def finish(self, *, committed: bool) -> None:
+        """Nothing to drop."""
+
 
 class HeadMovedError(Exception):
     """What was written ahead for one snapshot id does not fit the one that the commit gets; the round is repeated."""

@@ -14,7 +14,7 @@ from pgtrickle_assets.errors import LakeError
 from pgtrickle_assets.lake import table_creation as creation
 from pgtrickle_assets.lake.changes import created, touched
 from pgtrickle_assets.lake.commit import CommitPolicy, CommitResult, run_commit
-from pgtrickle_assets.lake.commit_session import Answer, CommitSession, Operation
+from pgtrickle_assets.lake.commit_session import Answer, CatalogOperation, CommitSession, Operation
 from pgtrickle_assets.lake.inline_layout import inline_table_columns
 from pgtrickle_assets.lake.model import LakeColumn
 from pgtrickle_assets.lake.naming import SCHEMA_NAMED
@@ -101,15 +101,12 @@ def alter(
     )
 
 
-class CreateSchema:
+class CreateSchema(CatalogOperation):
     """Create a schema; an error when there is one of that name."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._found: Answer | None = None
-
-    def prepare(self) -> None:
-        """Nothing to prepare."""
 
     def read(self, session: CommitSession) -> None:
         """Look for the name."""
@@ -122,16 +119,13 @@ class CreateSchema:
         creation.new_schema(session, self._name)
 
 
-class DropSchema:
+class DropSchema(CatalogOperation):
     """End an empty schema."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._found: Answer | None = None
         self._content: Answer | None = None
-
-    def prepare(self) -> None:
-        """Nothing to prepare."""
 
     def read(self, session: CommitSession) -> None:
         """Look for the schema and for what is in it."""
@@ -152,7 +146,7 @@ class DropSchema:
         session.note(touched("dropped_schema", found[0]))
 
 
-class _OfTable:
+class _OfTable(CatalogOperation):
     """An operation on one existing table; subclasses stage their rows in `_apply`."""
 
     def __init__(self, table: TableName) -> None:
@@ -161,9 +155,6 @@ class _OfTable:
         self._columns: Answer | None = None
         self._row: tuple[Any, ...] = ()
         self._column_rows: list[tuple[Any, ...]] = []
-
-    def prepare(self) -> None:
-        """Nothing to prepare."""
 
     def read(self, session: CommitSession) -> None:
         """Ask for the table as it is."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -20,6 +21,8 @@ from pgtrickle_assets.lake.table_creation import TableCreation
 
 if TYPE_CHECKING:
     from pgtrickle_assets.lake.catalog import Lake
+
+_log = logging.getLogger(__name__)
 
 Scope = Literal["partition", "table", "file"]
 
@@ -112,6 +115,9 @@ class TableWrite:
         self._deletes = [deletes for deletes in change.deletes if deletes.positions]
         for deletes in self._deletes:
             check_positions(deletes)
+        ids = [file.id for file in self._touched()]
+        if len(set(ids)) != len(ids):
+            raise ValueError(f"the change of {change.table} names a data file twice")
         self._partial = [deletes for deletes in self._deletes if not removes_all(deletes)]
         self._written: dict[int, WrittenDeletes] = {}
         self._garbage: list[str] = []
@@ -156,13 +162,16 @@ class TableWrite:
             self._stage_deletes(session, self._table)
             self._stage_inlined(session, self._table)
 
-    def discard(self, *, committed: bool) -> None:
+    def finish(self, *, committed: bool) -> None:
         """Remove delete files that were written and that no snapshot names."""
         paths = list(self._garbage)
         if not committed:
             paths += [written.path for written in self._written.values()]
         for path in paths:
-            storage_for(path, self._lake.location.storage_options).delete(path)
+            try:
+                storage_for(path, self._lake.location.storage_options).delete(path)
+            except OSError as error:
+                _log.warning("cannot remove %s, which no snapshot names: %s", path, error)
 
     def _existing(self) -> LakeTable:
         if self._table is None:

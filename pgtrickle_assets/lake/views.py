@@ -11,7 +11,7 @@ from typing import Any, Final
 from pgtrickle_assets.errors import LakeError
 from pgtrickle_assets.lake import table_creation as creation
 from pgtrickle_assets.lake.changes import created, touched
-from pgtrickle_assets.lake.commit_session import Answer, CommitSession
+from pgtrickle_assets.lake.commit_session import Answer, CatalogOperation, CommitSession
 from pgtrickle_assets.lake.naming import SCHEMA_NAMED
 from pgtrickle_assets.query.types import TableName
 
@@ -22,14 +22,11 @@ _END: Final = "UPDATE {c}.ducklake_view SET end_snapshot = %s WHERE view_id = %s
 _END_TAGS: Final = "UPDATE {c}.ducklake_tag SET end_snapshot = %s WHERE object_id = %s AND end_snapshot IS NULL"
 
 
-class _OfView:
+class _OfView(CatalogOperation):
     def __init__(self, view: TableName) -> None:
         self._name = view
         self._schema: Answer | None = None
         self._existing: Answer | None = None
-
-    def prepare(self) -> None:
-        """Nothing to prepare."""
 
     def read(self, session: CommitSession) -> None:
         """Look for the schema and for anything of the same name."""

@@ -26,7 +26,7 @@ from lake_writers import (
 from pgtrickle_assets.errors import LakeConflictError, LakeUnavailableError
 from pgtrickle_assets.lake.catalog import Lake
 from pgtrickle_assets.lake.commit import CommitPolicy, commit, find_commit
-from pgtrickle_assets.lake.commit_session import CommitSession
+from pgtrickle_assets.lake.commit_session import CatalogOperation, CommitSession
 from pgtrickle_assets.lake.ddl import Comment
 from pgtrickle_assets.lake.lint import lint
 from pgtrickle_assets.lake.location import LakeLocation
@@ -188,7 +188,7 @@ def test_a_lock_that_is_held_too_long_is_an_error_that_says_so(pair: Pair) -> No
     assert pair.commit(TableChange(EVENTS, added_files=files), policy=policy).attempts == 1
 
 
-class CommitInBetween:
+class CommitInBetween(CatalogOperation):
     """Lets others commit after our files are written and before we get the lock."""
 
     def __init__(self, pair: Pair, rounds: int) -> None:
