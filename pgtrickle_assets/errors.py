@@ -135,6 +135,10 @@ class LakeUnavailableError(TransientError, LakeError):
     """The lake's catalog cannot be reached or did not answer in time."""
 
 
+class StorageUnavailableError(TransientError, LakeError):
+    """The storage of the lake's files did not answer, or refused for now, after all retries of its client."""
+
+
 class LakeHistoryExpiredError(LakeError):
     """A snapshot that was asked for is no longer kept; read the whole table instead."""
 
