@@ -85,6 +85,11 @@ def build_jobs(project: Project) -> list[Any]:
     return jobs
 
 
+def step_name(stream_table: str) -> str:
+    """Name of the step that refreshes a stream table (`schema.table`)."""
+    return identifier(REFRESH, *stream_table.split("."))
+
+
 def run_plan(project: Project, config: RefreshRunConfig, cut: int) -> RunPlan:
     """What a configuration asks for.
 
@@ -142,7 +147,7 @@ def _start_op(project: Project) -> dg.OpDefinition:
 
 def _stream_table_op(table: StreamTable) -> dg.OpDefinition:
     @dg.op(
-        name=identifier("refresh", table.table.schema, table.table.name),
+        name=step_name(table.name),
         description=f"Refresh {table.name}.",
         ins={"plan": dg.In(RunPlan), "upstream": dg.In(dg.Nothing)},
         out={

@@ -1,0 +1,166 @@
+"""Commands that only look: `status`, `explain`, `history`, `sink-status`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from pgtrickle_assets.cli.options import JsonOption, NameArgument, ProjectOption, checked_names
+from pgtrickle_assets.cli.output import print_json, print_table, stdout
+from pgtrickle_assets.cli.workspace import open_workspace
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands to the application."""
+    app.command()(status)
+    app.command()(explain)
+    app.command()(history)
+    app.command("sink-status")(sink_status)
+
+
+def status(project: ProjectOption = None, as_json: JsonOption = False) -> None:
+    """Show the state of each stream table.
+
+    Example: `pgtrickle status`
+    """
+    workspace = open_workspace(project)
+    with workspace.session() as session:
+        lines = session.engine.status()
+        behind = session.engine.behind()
+        waiting = session.engine.has_source_changes()
+    rows = [
+        {
+            "stream_table": str(line.name),
+            "status": line.status,
+            "up_to_date": str(line.name) not in behind and not waiting,
+            "refresh_mode": line.refresh_mode,
+            "effective_mode": line.effective_mode,
+            "reasons": [{"code": code, "detail": detail} for code, detail in line.reasons],
+            "cut": line.cut,
+            "row_count": line.row_count,
+            "last_strategy": line.last_strategy,
+            "last_refresh_at": line.last_refresh_at,
+            "last_error": line.last_error,
+        }
+        for line in lines
+    ]
+    if as_json:
+        print_json({"source_changes_waiting": waiting, "stream_tables": rows})
+        return
+    columns = (
+        "stream_table",
+        "status",
+        "up_to_date",
+        "effective_mode",
+        "row_count",
+        "last_strategy",
+        "last_refresh_at",
+    )
+    print_table(
+        [column.replace("_", " ") for column in columns],
+        [[_yes_no(row[column]) for column in columns] for row in rows],
+        empty="No stream table is registered; run `pgtrickle apply`.",
+    )
+    for row in rows:
+        if row["last_error"]:
+            stdout.print(f"{row['stream_table']}: {row['last_error']}", markup=False)
+    if waiting:
+        stdout.print("Changes of the sources wait for the next refresh.")
+
+
+def explain(name: NameArgument, project: ProjectOption = None, as_json: JsonOption = False) -> None:
+    """Show how a stream table is kept up to date, and why not better.
+
+    Example: `pgtrickle explain gold.revenue_by_day`
+    """
+    workspace = open_workspace(project)
+    (chosen,) = checked_names(workspace.project, [name])
+    with workspace.session() as session:
+        explanation = session.engine.explain(chosen)
+    if as_json:
+        print_json(explanation)
+    else:
+        _print_nested(explanation)
+
+
+def history(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Stream table; all by default.", show_default=False)
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Number of refreshes.")] = 20,
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the latest refreshes, newest first.
+
+    Example: `pgtrickle history gold.revenue_by_day --limit 5`
+    """
+    workspace = open_workspace(project)
+    if name is not None:
+        checked_names(workspace.project, [name])
+    with workspace.session() as session:
+        rows = session.engine.history(name, limit)
+    if as_json:
+        print_json(list(rows))
+        return
+    columns = ("start_time", "stream_table", "status", "strategy", "refresh_reason", "delta_row_count", "seconds")
+    print_table(
+        ("started", "stream table", "status", "strategy", "reason", "delta in", "seconds"),
+        [[row[column] for column in columns] for row in rows],
+        empty="Nothing has been refreshed yet.",
+    )
+
+
+def sink_status(project: ProjectOption = None, as_json: JsonOption = False) -> None:
+    """Show the last delivery of each stream table into the lake.
+
+    Example: `pgtrickle sink-status --json`
+    """
+    workspace = open_workspace(project)
+    with workspace.session() as session:
+        rows = list(session.engine.sink_status())
+    if as_json:
+        print_json(rows)
+        return
+    columns = (
+        "stream_table_name",
+        "last_delivery_status",
+        "last_delivery_at",
+        "last_rows_written",
+        "last_bytes_written",
+        "failed_attempts",
+        "last_error",
+    )
+    print_table(
+        ("stream table", "delivery", "at", "rows", "bytes", "failed attempts", "last error"),
+        [[row[column] for column in columns] for row in rows],
+        empty="Nothing has been delivered yet.",
+    )
+
+
+def _yes_no(value: object) -> object:
+    return ("yes" if value else "no") if isinstance(value, bool) else value
+
+
+def _print_nested(value: Any, indent: int = 0) -> None:
+    """Prints an explanation as indented text; texts of several lines keep their layout."""
+    pad = "  " * indent
+    if isinstance(value, dict):
+        for key, item in value.items():
+            title = str(key).replace("_", " ")
+            if (isinstance(item, dict | list | tuple) and item) or (isinstance(item, str) and "\n" in item):
+                stdout.print(f"{pad}{title}:", markup=False)
+                _print_nested(item, indent + 1)
+            else:
+                stdout.print(f"{pad}{title}: {'-' if item in (None, '', [], {}, ()) else item}", markup=False)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            if isinstance(item, dict):
+                _print_nested(item, indent)
+                stdout.print()
+            else:
+                _print_nested(item, indent)
+    else:
+        for line in str(value).splitlines():
+            stdout.print(f"{pad}{line}", markup=False)

@@ -1,0 +1,75 @@
+"""Entry point of the `pgtrickle` command.
+
+Exit status: 0 done, 1 failed, 2 wrong use. Errors are one line; `--debug` anywhere adds the traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+import typer
+
+from pgtrickle_assets.cli import inspecting, projects, refreshing, services
+from pgtrickle_assets.cli.output import print_error, stderr
+from pgtrickle_assets.errors import PgTrickleError
+
+app = typer.Typer(
+    name="pgtrickle",
+    help="Stream tables for any PostgreSQL: Spark computes, DuckLake stores, Dagster runs.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _module in (projects, refreshing, inspecting, services):
+    _module.register(app)
+
+_INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs a command and exits with its status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given
+    status = run([argument for argument in given if argument != "--debug"], debug=debug)
+    sys.stdout.flush()
+    sys.exit(status)
+
+
+def run(arguments: Sequence[str], *, debug: bool = False) -> int:
+    """Runs a command and returns its exit status."""
+    if not debug:
+        # Spark and Dagster warn about things that a user of this command cannot change.
+        os.environ.setdefault("PYTHONWARNINGS", "ignore")
+    try:
+        status = app(args=list(arguments), standalone_mode=False)
+    except click.UsageError as error:
+        print_error(error.format_message(), _usage_hint(error))
+        return 2
+    except (click.Abort, KeyboardInterrupt):
+        print_error("Interrupted.")
+        return _INTERRUPTED
+    except PgTrickleError as error:
+        return _failed(error.message, error.hint, debug=debug)
+    except Exception as error:  # noqa: BLE001 - the last place where an error can be made readable
+        return _failed(f"{type(error).__name__}: {error}", "Run it again with --debug for the traceback.", debug=debug)
+    return status if isinstance(status, int) else 0
+
+
+def _failed(message: str, hint: str, *, debug: bool) -> int:
+    if debug:
+        stderr.print_exception()
+    print_error(message, hint)
+    return 1
+
+
+def _usage_hint(error: click.UsageError) -> str:
+    return f"See `{error.ctx.command_path} --help`." if error.ctx is not None else "See `pgtrickle --help`."
+
+
+if __name__ == "__main__":
+    main()

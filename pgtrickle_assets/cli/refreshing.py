@@ -1,0 +1,162 @@
+"""Commands that run through Dagster: `refresh`, `check`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pgtrickle_assets.cli.options import JsonOption, NamesArgument, ProjectOption, checked_names
+from pgtrickle_assets.cli.output import print_json, print_table, stderr, stdout
+from pgtrickle_assets.cli.workspace import Workspace, open_workspace
+
+if TYPE_CHECKING:
+    from pgtrickle_assets.cli.runs import RunOutcome
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands to the application."""
+    app.command()(refresh)
+    app.command()(check)
+
+
+def refresh(
+    names: NamesArgument = None,
+    partition: Annotated[
+        list[str] | None, typer.Option("--partition", help="Partition to refresh; needs exactly one stream table.")
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="Recompute from scratch; the job `rebuild`.")] = False,
+    no_capture: Annotated[
+        bool, typer.Option("--no-capture", help="Leave the sources' changes where they are.")
+    ] = False,
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring the sources' changes into the lake and refresh stream tables, in one Dagster run.
+
+    Everything upstream of a named stream table comes along.
+
+    Example: `pgtrickle refresh gold.revenue_by_day`
+    """
+    from pgtrickle_assets.assets.jobs import REBUILD, REFRESH, START
+
+    workspace = open_workspace(project)
+    chosen = checked_names(workspace.project, names)
+    if partition and len(chosen) != 1:
+        raise typer.BadParameter("--partition needs exactly one stream table.")
+    config: dict[str, Any] = {"full": full, "capture": not no_capture, "initiated_by": "MANUAL"}
+    if names:
+        config["stream_tables"] = chosen
+    if partition:
+        config["partitions"] = partition
+    outcome = _run(workspace, REBUILD if full else REFRESH, {"ops": {START: {"config": config}}})
+    rows = _refreshes_of(workspace, outcome.run_id)
+    if as_json:
+        print_json({"run_id": outcome.run_id, "success": outcome.success, "refreshes": rows})
+    else:
+        _print_refreshes(rows)
+    _raise(workspace, outcome, "refresh")
+
+
+def check(names: NamesArgument = None, project: ProjectOption = None, as_json: JsonOption = False) -> None:
+    """Compare stream tables with their queries run in full, in one Dagster run.
+
+    Example: `pgtrickle check gold.revenue_by_day`
+    """
+    import dagster as dg
+
+    from pgtrickle_assets.assets.checks import EQUALS_FULL
+    from pgtrickle_assets.assets.jobs import VERIFY
+    from pgtrickle_assets.assets.keys import lake_key
+
+    workspace = open_workspace(project)
+    chosen = checked_names(workspace.project, names)
+    if not chosen:
+        stdout.print(f"{workspace.project.name} has no stream tables.", markup=False)
+        return
+    keys = {dg.AssetCheckKey(lake_key(workspace.project.stream_table(name).table), EQUALS_FULL) for name in chosen}
+    outcome = _run(workspace, VERIFY, None, checks=keys)
+    rows = [
+        {
+            "stream_table": ".".join(evaluation.asset_key.path),
+            "check": evaluation.check_name,
+            "passed": evaluation.passed,
+            "description": evaluation.description,
+            **{
+                name: value.value for name, value in evaluation.metadata.items() if isinstance(value.value, int | float)
+            },
+        }
+        for evaluation in outcome.evaluations
+    ]
+    if as_json:
+        print_json({"run_id": outcome.run_id, "success": outcome.success, "checks": rows})
+    else:
+        print_table(
+            ("stream table", "check", "result", "what was found"),
+            [(r["stream_table"], r["check"], "passed" if r["passed"] else "FAILED", r["description"]) for r in rows],
+            empty="No check was evaluated.",
+        )
+    failed = [str(row["stream_table"]) for row in rows if not row["passed"]]
+    if failed:
+        from pgtrickle_assets.cli.runs import RunFailedError
+
+        raise RunFailedError(
+            f"{', '.join(failed)}: what is stored differs from the query.",
+            hint=f"Run {outcome.run_id} in the Dagster UI shows the rows; `pgtrickle refresh --full` recomputes.",
+        )
+    _raise(workspace, outcome, "check")
+
+
+def _run(workspace: Workspace, job: str, config: dict[str, Any] | None, checks: set[Any] | None = None) -> RunOutcome:
+    from pgtrickle_assets.cli.runs import run_job, step_names
+
+    shown = step_names(workspace.project.order)
+    with stderr.status("Loading Dagster ...") as status, workspace.instance() as instance:
+        definition = workspace.definitions.resolve_job_def(job)
+        if checks is not None:
+            definition = definition.get_subset(asset_check_selection=checks)
+        return run_job(
+            instance,
+            definition,
+            config=config,
+            tags={"pgtrickle/reason": "command line"},
+            on_step=lambda step: status.update(f"{job}: {shown.get(step, step)} ..."),
+        )
+
+
+def _refreshes_of(workspace: Workspace, run_id: str) -> list[dict[str, Any]]:
+    with workspace.session() as session:
+        latest = session.engine.history(None, 10 * max(1, len(workspace.project.order)))
+    shown = {
+        "stream_table": "stream_table",
+        "status": "status",
+        "strategy": "strategy",
+        "reason": "refresh_reason_detail",
+        "reason_code": "refresh_reason",
+        "delta_in": "delta_row_count",
+        "delta_out": "delta_rows_out",
+        "rows_inserted": "rows_inserted",
+        "rows_deleted": "rows_deleted",
+        "seconds": "seconds",
+        "spark_jobs": "spark_jobs",
+        "cut": "cut",
+        "snapshot": "ducklake_snapshot_id",
+        "error": "error_message",
+    }
+    own = [row for row in latest if row["run_id"] == run_id]
+    return [{name: row[column] for name, column in shown.items()} for row in reversed(own)]
+
+
+def _print_refreshes(rows: list[dict[str, Any]]) -> None:
+    columns = ("stream_table", "strategy", "reason", "delta_in", "delta_out", "seconds", "snapshot")
+    print_table(
+        [column.replace("_", " ") for column in columns],
+        [[row[column] for column in columns] for row in rows],
+        empty="Nothing was refreshed.",
+    )
+
+
+def _raise(workspace: Workspace, outcome: RunOutcome, what: str) -> None:
+    from pgtrickle_assets.cli.runs import raise_failures, step_names
+
+    raise_failures(outcome, what, step_names=step_names(workspace.project.order))

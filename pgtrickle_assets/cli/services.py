@@ -1,0 +1,65 @@
+"""Commands on the machine: `up`, `doctor`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pgtrickle_assets.cli.options import JsonOption, ProjectOption
+from pgtrickle_assets.cli.output import print_json, stderr, stdout
+from pgtrickle_assets.cli.workspace import open_workspace
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands to the application."""
+    app.command()(up)
+    app.command()(doctor)
+
+
+def up(
+    host: Annotated[str, typer.Option(help="Address of the Dagster UI.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the Dagster UI.")] = 3000,
+    warm_spark: Annotated[bool, typer.Option("--warm-spark/--no-warm-spark", help="Keep a Spark for all runs.")] = True,
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run everything: embedded PostgreSQL, a warm Spark, the Dagster UI and its daemon. Ctrl-C stops all of it.
+
+    Example: `pgtrickle up --port 3001`
+    """
+    from pgtrickle_assets.cli.serving import serving, stopped_by_signals
+
+    workspace = open_workspace(project)
+    with stopped_by_signals(), stderr.status("Starting ...") as progress:
+        try:
+            with serving(workspace, host=host, port=port, warm_spark=warm_spark, report=progress.update) as running:
+                progress.stop()
+                if as_json:
+                    print_json({"url": running.url, "logs": str(running.logs)})
+                else:
+                    stdout.print(f"{workspace.project.name} is at {running.url}. Ctrl-C stops it.", markup=False)
+                running.wait()
+        except KeyboardInterrupt:
+            stderr.print("Stopped.")
+
+
+def doctor(project: ProjectOption = None, as_json: JsonOption = False) -> None:
+    """Check this machine, the project and its databases; each line says what to do.
+
+    Example: `pgtrickle doctor`
+    """
+    from pgtrickle_assets.cli.diagnosis import diagnose
+
+    findings = []
+    for finding in diagnose(project):
+        findings.append(finding)
+        if not as_json:
+            mark = {"ok": "ok  ", "warning": "warn", "failed": "FAIL"}[finding.result]
+            hint = f" {finding.hint}" if finding.hint else ""
+            stdout.print(f"{mark}  {finding.subject}: {finding.detail}{hint}", markup=False)
+    failed = any(finding.result == "failed" for finding in findings)
+    if as_json:
+        print_json({"ok": not failed, "checks": findings})
+    if failed:
+        raise typer.Exit(1)
