@@ -118,7 +118,8 @@ def static_configuration(settings: Settings) -> dict[str, str]:
     """Configuration that counts only when the driver's JVM starts."""
     scratch = scratch_folder(settings)
     log_file = files("pgtrickle_assets.services").joinpath("log4j2.properties")
-    driver_options = f"-Dlog4j2.configurationFile={log_file} -Dderby.system.home={scratch / 'derby'}"
+    # Quoted for Spark's own parser of this line: both paths may hold blanks.
+    driver_options = f'"-Dlog4j2.configurationFile={log_file}" "-Dderby.system.home={scratch / "derby"}"'
     return {
         "spark.driver.memory": settings.spark_driver_memory,
         "spark.driver.maxResultSize": "0",

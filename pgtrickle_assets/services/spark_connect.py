@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from pgtrickle_assets.settings import Settings
 
 _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
-_START_SECONDS = 120.0
+# A dead server is noticed at once; this bounds only a live one on a busy machine.
+_START_SECONDS = 300.0
 
 
 class SparkConnectServer:
