@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pgtrickle_assets.errors import LakeError
 from pgtrickle_assets.lake.model import DataFile, FileDeletes
-from pgtrickle_assets.lake.storage import Storage
+from pgtrickle_assets.lake.storage import Storage, storage_error
 
 Positions = NDArray[np.int64]
 """Sorted, distinct 0-based row positions in a file."""
@@ -47,8 +47,16 @@ def deleted_positions(storage: Storage, file: DataFile) -> Positions:
 
     Raises:
         LakeError: The delete file has an unknown format.
-        FileNotFoundError: The delete file is gone, as after an expiry of the snapshot.
+        LakeHistoryExpiredError: The delete file is gone, as after an expiry of the snapshot.
+        StorageUnavailableError: The storage failed for now.
     """
+    try:
+        return _positions(storage, file)
+    except OSError as error:
+        raise storage_error(error, file.path) from error
+
+
+def _positions(storage: Storage, file: DataFile) -> Positions:
     inline = np.fromiter(file.inline_deletes, dtype=np.int64, count=len(file.inline_deletes))
     if file.deletes is None:
         return np.sort(inline)

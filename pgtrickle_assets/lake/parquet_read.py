@@ -10,11 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pgtrickle_assets.errors import LakeHistoryExpiredError
 from pgtrickle_assets.lake.deletes import Positions, deleted_positions
 from pgtrickle_assets.lake.model import DataFile
 from pgtrickle_assets.lake.parquet_columns import SNAPSHOT_COLUMN, FileColumn, from_file
-from pgtrickle_assets.lake.storage import Storage
+from pgtrickle_assets.lake.storage import Storage, storage_error
 from pgtrickle_assets.lake.types import arrow_type
 
 FILE_ID_COLUMN: Final = "__pgt_file_id"
@@ -32,6 +31,7 @@ def live_rows(storage: Storage, file: DataFile, columns: Sequence[FileColumn], *
 
     Raises:
         LakeHistoryExpiredError: A file that the plan names is gone.
+        StorageUnavailableError: The storage failed for now.
     """
     tables = list(live_batches(storage, file, columns, positions=positions, whole=True))
     return tables[0]
@@ -53,8 +53,8 @@ def live_batches(
                 wanted = _without(np.arange(start, start + rows, dtype=np.int64), deleted)
                 yield _read(reader, file, columns, list(chosen), start, wanted, positions=positions)
                 start += rows
-    except FileNotFoundError as error:
-        raise _gone(file, error) from error
+    except OSError as error:
+        raise storage_error(error, file.path) from error
 
 
 def rows_at(storage: Storage, file: DataFile, columns: Sequence[FileColumn], wanted: Positions) -> pa.Table:
@@ -72,8 +72,8 @@ def rows_at(storage: Storage, file: DataFile, columns: Sequence[FileColumn], wan
                 start = int(ends[group - 1]) if group else 0
                 inside = wanted[(wanted >= start) & (wanted < ends[group])]
                 parts.append(_read(reader, file, columns, [group], start, inside))
-    except FileNotFoundError as error:
-        raise _gone(file, error) from error
+    except OSError as error:
+        raise storage_error(error, file.path) from error
     return pa.concat_tables(parts) if parts else empty_rows(columns)
 
 
@@ -138,10 +138,3 @@ def _without(positions: Positions, deleted: Positions) -> Positions:
     first, last = (positions[0], positions[-1]) if len(positions) else (0, -1)
     inside = deleted[(deleted >= first) & (deleted <= last)]
     return np.delete(positions, inside - first) if len(inside) else positions
-
-
-def _gone(file: DataFile, error: FileNotFoundError) -> LakeHistoryExpiredError:
-    return LakeHistoryExpiredError(
-        f"the file {file.path} of the planned snapshot is gone ({error.strerror or 'not found'})",
-        hint="Its snapshot was expired while it was read, or the files were moved: plan again.",
-    )

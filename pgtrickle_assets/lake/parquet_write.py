@@ -7,6 +7,7 @@ that wrote it. Nothing refers to it until a snapshot does; a writer that dies le
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import uuid4
@@ -122,12 +123,13 @@ class TableWriter:
         return tuple(self._finished)
 
     def abandon(self) -> None:
-        """Delete every file written so far."""
+        """Delete every file written so far, as far as the storage lets us; the rest are orphans for maintenance."""
         storage = storage_for(self._table.path, self._storage_options)
         for writer in self._open.values():
             writer.abandon()
         for file in self._finished:
-            storage.delete(self._table.path + file.path)
+            with suppress(OSError):
+                storage.delete(self._table.path + file.path)
         self._open.clear()
         self._finished.clear()
 
@@ -215,9 +217,11 @@ class _FileWriter:
         )
 
     def abandon(self) -> None:
-        self._writer.close()
-        self._sink.close()
-        self._storage.delete(self._table.path + self._relative)
+        for step in (self._writer.close, self._sink.close):
+            with suppress(OSError):
+                step()
+        with suppress(OSError):
+            self._storage.delete(self._table.path + self._relative)
 
     def _flush(self, *, everything: bool = False) -> None:
         rows = pa.concat_tables(self._buffered).combine_chunks() if self._buffered else None

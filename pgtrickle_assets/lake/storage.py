@@ -7,6 +7,7 @@ stores percent signs of hive-style directories as they are.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,7 +19,12 @@ from typing import Final
 import pyarrow as pa
 from pyarrow import fs
 
-from pgtrickle_assets.errors import ConfigurationError
+from pgtrickle_assets.errors import (
+    ConfigurationError,
+    LakeError,
+    LakeHistoryExpiredError,
+    StorageUnavailableError,
+)
 
 STORAGE_OPTIONS: Final = frozenset(
     {
@@ -35,6 +41,8 @@ through pyarrow).
 """
 
 _SCHEMES: Final = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "abfss": "az"}
+_NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
+_DENIED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 _DEFAULT_CONNECT_TIMEOUT: Final = 5.0
 _DEFAULT_REQUEST_TIMEOUT: Final = 30.0
 _DEFAULT_ATTEMPTS: Final = 8
@@ -155,6 +163,24 @@ def filesystem(path: str, options: Mapping[str, str] | None = None) -> tuple[fs.
     """
     storage = storage_for(path, options)
     return storage.filesystem, storage.inner(path)
+
+
+def storage_error(error: OSError, path: str) -> LakeError:
+    """Our error for a failed file operation under `path`: transient unless the operating system says otherwise.
+
+    Object-store clients report everything but "not found" and "denied" without an error number, after having retried.
+    """
+    reason = os.strerror(error.errno) if error.errno else str(error).partition("\n")[0]
+    if isinstance(error, FileNotFoundError):
+        return LakeHistoryExpiredError(
+            f"the file {path} of a planned snapshot is gone",
+            hint="Its snapshot was expired meanwhile, or files were moved: plan again.",
+        )
+    if error.errno in _NO_SPACE:
+        return LakeError(f"no space is left for files under {path}", hint="Free space, then refresh again.")
+    if isinstance(error, PermissionError) or error.errno in _DENIED:
+        return LakeError(f"access to files under {path} is denied ({reason})", hint="Check owner, mode or credentials.")
+    return StorageUnavailableError(f"the storage under {path} failed: {reason}", hint="It is tried again.")
 
 
 def reads_natively(path: str, options: Mapping[str, str] | None = None) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from pgtrickle_assets.lake.model import WEIGHT_COLUMN, LakeTable, NewDataFile
 from pgtrickle_assets.lake.parquet_write import TableWriter, WriteOptions, conformed, sorted_rows
 from pgtrickle_assets.lake.partition_values import BUCKET, partition_keys
 from pgtrickle_assets.lake.spark_columns import quoted_name
-from pgtrickle_assets.lake.storage import storage_for
+from pgtrickle_assets.lake.storage import storage_error, storage_for
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -50,13 +51,8 @@ def write_rows(
     """
     layout = options or WriteOptions()
     if isinstance(rows, pa.Table):
-        writer = TableWriter(table, delivery_id, layout, storage_options)
-        try:
-            writer.add(sorted_rows(conformed(table, rows), layout.sort_by))
-            return writer.finish()
-        except LakeError:
-            writer.abandon()
-            raise
+        ordered = sorted_rows(conformed(table, rows), layout.sort_by)
+        return _written(TableWriter(table, delivery_id, layout, storage_options), [ordered], table)
     return _write_on_executors(rows, table, delivery_id, layout, storage_options)
 
 
@@ -89,19 +85,32 @@ def _executor(
     names: list[str], table: LakeTable, delivery_id: str, options: WriteOptions, storage_options: dict[str, str]
 ) -> Callable[[_Batches], _Batches]:
     def write(batches: _Batches) -> _Batches:
-        writer = TableWriter(table, delivery_id, options, storage_options)
         outcomes: tuple[NewDataFile | LakeError, ...]
+        writer = TableWriter(table, delivery_id, options, storage_options)
         try:
-            for batch in batches:
-                writer.add(conformed(table, _named(batch, names)))
-            outcomes = writer.finish()
+            outcomes = _written(writer, (conformed(table, _named(batch, names)) for batch in batches), table)
         except LakeError as error:
             # It travels as a row: Spark would wrap it into a stack trace and try again.
-            writer.abandon()
             outcomes = (error,)
         yield pa.record_batch({"result": pa.array([pickle.dumps(outcome) for outcome in outcomes], pa.binary())})
 
     return write
+
+
+def _written(writer: TableWriter, parts: Iterable[pa.Table], table: LakeTable) -> tuple[NewDataFile, ...]:
+    """Write all parts, or leave no file."""
+    try:
+        for part in parts:
+            writer.add(part)
+        return writer.finish()
+    except LakeError:
+        writer.abandon()
+        raise
+    except OSError as error:
+        writer.abandon()
+        if isinstance(error, FileNotFoundError):
+            raise LakeError(f"there is no place for files at {table.path}", hint="Create the bucket.") from error
+        raise storage_error(error, table.path) from error
 
 
 def _named(batch: pa.RecordBatch, names: list[str]) -> pa.Table:
@@ -163,4 +172,6 @@ def _with_buckets(frame: DataFrame, names: list[str], table: LakeTable) -> DataF
 def _delete(files: tuple[NewDataFile, ...], table: LakeTable, storage_options: Mapping[str, str] | None) -> None:
     storage = storage_for(table.path, storage_options)
     for file in files:
-        storage.delete(table.path + file.path)
+        # What cannot be deleted now is an orphan that maintenance finds by its delivery.
+        with suppress(OSError):
+            storage.delete(table.path + file.path)

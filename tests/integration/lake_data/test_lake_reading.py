@@ -81,8 +81,8 @@ SCRIPTS = {
         "CALL lake.set_option('data_inlining_row_limit', 0)",
         "CREATE TABLE t (id INTEGER, day DATE, part VARCHAR)",
         "ALTER TABLE t SET PARTITIONED BY (part, month(day))",
-        "INSERT INTO t SELECT i, DATE '2024-01-01' + i::INTEGER, CASE i % 4 WHEN 0 THEN NULL WHEN 1 THEN '' ELSE 'a b/=%' END"
-        " FROM range(120) r(i)",
+        "INSERT INTO t SELECT i, DATE '2024-01-01' + i::INTEGER, "
+        "CASE i % 4 WHEN 0 THEN NULL WHEN 1 THEN '' ELSE 'a b/=%' END FROM range(120) r(i)",
         "DELETE FROM t WHERE id % 5 = 0",
         "UPDATE t SET part = 'moved' WHERE id % 7 = 0",
     ],

@@ -21,7 +21,8 @@ COLUMNS = {
     "float64": "DOUBLE", "d4": "DECIMAL(4,1)", "d9": "DECIMAL(9,2)", "d18": "DECIMAL(18,0)", "d38": "DECIMAL(38,10)",
     "d38_0": "DECIMAL(38,0)", "text": "VARCHAR", "bytes": "BLOB", "day": "DATE", "clock": "TIME", "ts": "TIMESTAMP",
     "tstz": "TIMESTAMPTZ", "id": "UUID", "doc": "JSON", "ints": "INTEGER[]", "nested": "VARCHAR[][]", "ids": "UUID[]",
-    "clocks": "TIME[]", "moments": "TIMESTAMPTZ[]", "decimals": "DECIMAL(38,10)[]", "docs": "JSON[]", "weird .`\"name é": "INTEGER",
+    "clocks": "TIME[]", "moments": "TIMESTAMPTZ[]", "decimals": "DECIMAL(38,10)[]", "docs": "JSON[]",
+    "weird .`\"name é": "INTEGER",
 }  # fmt: skip
 
 VALUES: dict[str, list[object]] = {
@@ -40,7 +41,10 @@ VALUES: dict[str, list[object]] = {
     "bytes": [b"", b"\0\xff'\\x", b"A" * 300],
     "day": [date(1, 1, 1), date(1582, 10, 10), date(1900, 1, 1), date(9999, 12, 31)],
     "clock": [time(0), time(23, 59, 59, 999999), time(1, 2, 3, 40)],
-    "ts": [datetime(1, 1, 1), datetime(1582, 10, 10, 1), datetime(2024, 1, 1, 12, 0, 0, 1), datetime(9999, 12, 31, 23, 59, 59, 999999)],
+    "ts": [
+        datetime(1, 1, 1), datetime(1582, 10, 10, 1), datetime(2024, 1, 1, 12, 0, 0, 1),
+        datetime(9999, 12, 31, 23, 59, 59, 999999),
+    ],
     "tstz": [
         datetime(1, 1, 1, tzinfo=UTC), datetime(2024, 3, 31, 1, 30, tzinfo=UTC),
         datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),

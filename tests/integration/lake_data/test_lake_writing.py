@@ -29,11 +29,20 @@ PARTITIONED = {
     "boolean": ("BOOLEAN", ["identity"], [True, False, None]),
     "int": ("INTEGER", ["identity", "bucket"], [0, -1, 2**31 - 1, -(2**31), 7, None]),
     "bigint": ("BIGINT", ["identity", "bucket"], [0, -(2**63), 2**63 - 1, 42, None]),
-    "decimal": ("DECIMAL(9,2)", ["identity", "bucket"], [Decimal("-1.50"), Decimal("0.00"), Decimal("1234567.89"), None]),
+    "decimal": (
+        "DECIMAL(9,2)", ["identity", "bucket"],
+        [Decimal("-1.50"), Decimal("0.00"), Decimal("1234567.89"), None],
+    ),
     "big_decimal": ("DECIMAL(18,4)", ["bucket"], [Decimal("-1.5000"), Decimal("12345678901234.5678"), None]),
     "text": ("VARCHAR", ["identity", "bucket"], ["", "a b/=%", "é😀", "x", "abcdefg", "abcdefgh", "NULL", None]),
-    "uuid": ("UUID", ["identity", "bucket"], ["ffffffff-ffff-4fff-bfff-ffffffffffff", "00000000-0000-0000-0000-000000000001", None]),
-    "date": ("DATE", ["identity", "year", "month", "day", "bucket"], [date(1, 1, 1), date(1969, 12, 31), date(2024, 2, 29), date(9999, 12, 31), None]),
+    "uuid": (
+        "UUID", ["identity", "bucket"],
+        ["ffffffff-ffff-4fff-bfff-ffffffffffff", "00000000-0000-0000-0000-000000000001", None],
+    ),
+    "date": (
+        "DATE", ["identity", "year", "month", "day", "bucket"],
+        [date(1, 1, 1), date(1969, 12, 31), date(2024, 2, 29), date(9999, 12, 31), None],
+    ),
     "timestamp": (
         "TIMESTAMP", ["identity", "year", "month", "day", "hour", "bucket"],
         [datetime(1, 1, 1), datetime(1969, 12, 31, 23, 59, 59, 999999), datetime(2024, 2, 29, 5, 6, 7, 10), None],
@@ -153,7 +162,7 @@ def test_a_row_is_written_as_often_as_its_weight_says(lake, spark):
     for given in (rows, spark.createDataFrame(rows)):
         files = write_rows(given, table, delivery_id="d")
         found = [pq.read_table(table.path + file.path).column("id").to_pylist() for file in files]
-        assert sorted(sum(found, [])) == [1, 1, 3]
+        assert sorted(value for values in found for value in values) == [1, 1, 3]
     with pytest.raises(LakeError, match=r"main\.t.*negative"):
         write_rows(pa.table({"id": [1], "__pgt_weight": pa.array([-1], pa.int64())}), table, delivery_id="d")
 

@@ -1,9 +1,18 @@
 from __future__ import annotations
 
+import errno
+import os
+
 import pytest
 
-from pgtrickle_assets.errors import ConfigurationError
-from pgtrickle_assets.lake.storage import filesystem, reads_natively, spark_path, storage_for
+from pgtrickle_assets.errors import (
+    ConfigurationError,
+    LakeError,
+    LakeHistoryExpiredError,
+    StorageUnavailableError,
+    TransientError,
+)
+from pgtrickle_assets.lake.storage import filesystem, reads_natively, spark_path, storage_error, storage_for
 
 
 def test_a_path_is_taken_literally(tmp_path):
@@ -49,8 +58,6 @@ def test_s3_paths_have_bucket_and_key(monkeypatch):
     options = {"endpoint": "127.0.0.1:9000", "use_ssl": "false", "access_key_id": "a", "secret_access_key": "b"}
     files, inner = filesystem("s3://bucket/a%20b/c.parquet", options)
     assert (files.type_name, inner) == ("s3", "bucket/a%20b/c.parquet")
-    import os
-
     assert os.environ["AWS_REQUEST_CHECKSUM_CALCULATION"] == "when_required"
 
 
@@ -69,3 +76,18 @@ def test_spark_paths_name_hadoops_file_systems():
     assert spark_path("s3://b/k") == "s3a://b/k"
     assert spark_path("gcs://b/k") == "gs://b/k"
     assert spark_path("az://c/k/x", {"account_name": "acc"}) == "abfss://c@acc.dfs.core.windows.net/k/x"
+
+
+def test_storage_errors_are_told_apart_by_number_and_type():
+    cases = [
+        (FileNotFoundError(errno.ENOENT, "x"), LakeHistoryExpiredError, False),
+        (OSError(errno.ENOSPC, "x"), LakeError, False),
+        (PermissionError(errno.EACCES, "x"), LakeError, False),
+        (OSError("AWS Error SLOW_DOWN during PutObject"), StorageUnavailableError, True),
+        (OSError(errno.ECONNRESET, "x"), StorageUnavailableError, True),
+    ]
+    for error, kind, transient in cases:
+        found = storage_error(error, "s3://b/t/")
+        assert type(found) is kind
+        assert isinstance(found, TransientError) is transient
+        assert "s3://b/t/" in str(found)
