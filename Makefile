@@ -31,7 +31,7 @@ unit: setup  ## Run the tests that need neither a JVM nor a database
 check: setup  ## Lint, format, types, import rules, generated pages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 	$(BIN)/python docs/generate.py --check
 

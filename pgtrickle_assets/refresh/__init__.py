@@ -1,0 +1,1 @@
+"""One refresh, from the window of its inputs to the delivery of its result."""

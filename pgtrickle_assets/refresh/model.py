@@ -13,9 +13,6 @@ if TYPE_CHECKING:
 
     from pgtrickle_assets.query.types import TableName
 
-ALL_PARTITIONS = "*"
-"""Partition under which the frontier of every partition without a frontier of its own is kept."""
-
 
 class Strategy(Enum):
     """What a refresh did (design, section 2)."""
@@ -33,12 +30,12 @@ class TableDelta:
         table: The lake table.
         rows: A Z-set over the table's columns and the weight column: Arrow when it is known to be small, else a
             Spark frame that has not run yet.
-        replaces: True when `rows` is the whole new content (weights all positive) and the table's content is dropped.
+        inserts_only: Known to hold no row that goes.
     """
 
     table: TableName
     rows: pa.Table | DataFrame
-    replaces: bool = False
+    inserts_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +79,6 @@ class PreparedRefresh:
     cut: int
     windows: tuple[InputWindow, ...]
     partitions: tuple[str, ...] | None
-    expected_frontier: Mapping[str, int]
     outputs: tuple[TableDelta, ...]
     delta_in: int
     statements: tuple[tuple[str, str], ...]

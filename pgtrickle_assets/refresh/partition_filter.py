@@ -19,6 +19,16 @@ def restricted_to(plan: QueryPlan, by: PartitionBy, keys: Sequence[str]) -> Quer
     return plan if condition is None else replace(plan, root=Filter(plan.root, condition))
 
 
+def without(plan: QueryPlan, by: PartitionBy, keys: Sequence[str]) -> QueryPlan:
+    """The plan of the rows that belong to none of some partitions."""
+    column = partition_column(plan, by)
+    conditions = [_condition(column, slice_of(by, key)) for key in keys]
+    # A NULL in the column makes the other conditions NULL; such a row belongs to none of those partitions.
+    none = [Call("is_not_true", (condition,), BOOLEAN, nullable=False) for condition in conditions]
+    condition = conjunction(none)
+    return plan if condition is None else replace(plan, root=Filter(plan.root, condition))
+
+
 def partition_column(plan: QueryPlan, by: PartitionBy) -> Column:
     """The root column by which the stream table is partitioned."""
     position = [column.name for column in plan.output].index(by.column)

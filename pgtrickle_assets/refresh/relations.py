@@ -1,3 +1,5 @@
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow.compute makes its functions at import)
 """Relations that the steps of one refresh read, as Spark temporary views.
 
 A step names a relation and a version of it. Stored relations are read from the lake at pinned snapshots; a small delta is
@@ -13,7 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeGuard
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from pgtrickle_assets.differential.steps import InputChange
 from pgtrickle_assets.lake.arrow_read import read_delta_arrow
 from pgtrickle_assets.lake.model import WEIGHT_COLUMN, DeltaPlan, LakeTable, ScanPlan
 from pgtrickle_assets.lake.prune import prune
@@ -25,8 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from pgtrickle_assets.lake.catalog import Lake
-
-Rows = "pa.Table | DataFrame"
 
 _VIEW_NUMBERS = itertools.count(1)
 _EXACT_VALUES = 10
@@ -77,12 +79,13 @@ class Relations:
         self._deltas: dict[str, DeltaPlan] = {}
         self._scans: dict[tuple[str, bool], ScanPlan] = {}
         self._rows: dict[str, pa.Table | DataFrame] = {}
+        self._outputs: set[str] = set()
         self._views: dict[object, str] = {}
         self._cached: list[DataFrame] = []
 
-    def is_stored(self, relation: str) -> bool:
-        """Whether the relation is a lake table (and not only a step's output)."""
-        return relation in self._stored
+    def is_stored(self, scan: Scan) -> bool:
+        """Whether a scan reads files of the lake, and not a delta or the output of a step."""
+        return not self._reads_rows(scan)
 
     def delta_plan(self, relation: str) -> DeltaPlan:
         """What changed in a stored relation over its window, by the catalog."""
@@ -118,12 +121,13 @@ class Relations:
     def add(self, relation: str, rows: pa.Table | DataFrame) -> None:
         """Make a step's output readable by later steps."""
         self._rows[relation] = rows
+        self._outputs.add(relation)
 
     def is_empty(self, scan: Scan) -> bool:
         """Whether a scan is known to yield nothing; opens the files of small deltas."""
         if not self._reads_rows(scan):
             # The new state of a relation with pending rows is only known by reading it.
-            pending = scan.relation in self._rows and scan.version is not Version.OLD
+            pending = scan.relation in self._outputs and scan.version is not Version.OLD
             return not pending and self.scan_plan(scan.relation, scan.version).row_count == 0
         if scan.relation not in self._rows and self.delta_plan(scan.relation).is_empty:
             return True
@@ -134,7 +138,7 @@ class Relations:
         """Quoted name of the temporary view for a scan."""
         key = (scan.relation, "rows") if self._reads_rows(scan) else (scan.relation, scan.version, filters)
         if key not in self._views:
-            name = f"pgt_{next(_VIEW_NUMBERS)}"
+            name = f"pgt_relation_{next(_VIEW_NUMBERS)}"
             self._frame(scan, filters).createOrReplaceTempView(name)
             self._views[key] = name
         return quoted_name(self._views[key])
@@ -165,7 +169,7 @@ class Relations:
         if self._reads_rows(scan):
             return as_frame(self._spark, self.rows(scan.relation))
         frame = self._stored_frame(scan, filters)
-        if scan.version is Version.NEW and scan.relation in self._rows:
+        if scan.version is Version.NEW and scan.relation in self._outputs:
             return self._with_pending(frame, scan.relation)
         return frame
 
@@ -192,6 +196,14 @@ class Relations:
         summed = both.groupBy(*columns).agg(f.sum(WEIGHT_COLUMN).alias(WEIGHT_COLUMN)).where(f.col(WEIGHT_COLUMN) > 0)
         copies = f.explode(f.sequence(f.lit(1), f.col(WEIGHT_COLUMN))).alias(WEIGHT_COLUMN)
         return summed.select(*columns, copies).select(*columns)
+
+
+def signs(rows: pa.Table) -> InputChange:
+    """Which kinds of rows a Z-set holds."""
+    weights = rows.column(WEIGHT_COLUMN)
+    bounds = pc.min_max(weights)
+    least, most = bounds["min"].as_py(), bounds["max"].as_py()
+    return InputChange(inserts=(most or 0) > 0, deletes=(least or 0) < 0)
 
 
 def is_arrow(rows: pa.Table | DataFrame) -> TypeGuard[pa.Table]:

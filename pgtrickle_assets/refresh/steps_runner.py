@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pgtrickle_assets.differential.restrict import restrictions
+from pgtrickle_assets.differential.restrictions import restrictions
 from pgtrickle_assets.differential.simplify import simplify
 from pgtrickle_assets.lake.model import WEIGHT_COLUMN
 from pgtrickle_assets.query.arrow_types import arrow_type
@@ -93,7 +93,7 @@ class StepsRunner:
     def _key_filters(self, query: Node) -> dict[Scan, tuple[KeyFilter, ...]]:
         filters: dict[Scan, list[KeyFilter]] = defaultdict(list)
         for restriction in restrictions(query):
-            if not self.relations.is_stored(restriction.scan.relation):
+            if not self.relations.is_stored(restriction.scan) or self.relations.is_stored(restriction.by):
                 continue
             rows = self.relations.rows(restriction.by.relation)
             if not is_arrow(rows) or restriction.by_column not in rows.column_names:

@@ -44,7 +44,12 @@ class Choice:
 
 
 def choose(
-    *, refresh_mode: str, reasons: Sequence[tuple[str, str]], delta_rows: int, input_rows: int, past: Sequence[PastRefresh]
+    *,
+    refresh_mode: str,
+    reasons: Sequence[tuple[str, str]],
+    delta_rows: int,
+    input_rows: int,
+    past: Sequence[PastRefresh],
 ) -> Choice:
     """Choose for a stream table that is filled and whose inputs changed.
 

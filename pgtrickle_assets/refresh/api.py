@@ -1,0 +1,292 @@
+"""The refresh engine: everything that can be done with the stream tables of one project.
+
+Plain Python; Dagster, sensors and the command line use it through the same methods, so there is one code path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from pgtrickle_assets.control import delivery as deliveries
+from pgtrickle_assets.control import frontier as frontiers
+from pgtrickle_assets.control import history as refresh_history
+from pgtrickle_assets.control import registry
+from pgtrickle_assets.control.frontier import EVERY_PARTITION
+from pgtrickle_assets.control.statuses import InitiatedBy
+from pgtrickle_assets.control.statuses import StreamTableStatus as Status
+from pgtrickle_assets.errors import ControlError
+from pgtrickle_assets.lake.orphans import remove_orphans
+from pgtrickle_assets.lake.spark_read import read_table
+from pgtrickle_assets.query.types import TableName
+from pgtrickle_assets.refresh.model import (
+    CheckReport,
+    MirrorReport,
+    PreparedRefresh,
+    RefreshResult,
+    StreamTableStatus,
+)
+from pgtrickle_assets.refresh.refreshing import OpenRefresh, Refreshing, RefreshRequest
+from pgtrickle_assets.refresh.registration import observe, register
+from pgtrickle_assets.refresh.table_write import existing_table
+from pgtrickle_assets.refresh.verification import verify
+from pgtrickle_assets.refresh.workspace import SparkProvider, Workspace
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from pgtrickle_assets.project import Project
+    from pgtrickle_assets.schema_cache import KnownSchemas
+    from pgtrickle_assets.settings import Settings
+
+_DEAD_AFTER_SECONDS = 600.0
+
+
+class RefreshEngine:
+    """Refreshes of one project; see `open`."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._open: dict[int, OpenRefresh] = {}
+
+    @classmethod
+    @contextmanager
+    def open(cls, project: Project, settings: Settings, spark: SparkProvider) -> Iterator[RefreshEngine]:
+        """Open a project; its lake and control schema are made when they are missing.
+
+        Args:
+            project: The project.
+            settings: Settings in force.
+            spark: Gives the Spark session; called only when something has to be computed.
+        """
+        with Workspace.open(project, settings, spark) as workspace:
+            yield cls(workspace)
+
+    @property
+    def project(self) -> Project:
+        """The project, with what is known of its sources."""
+        return self._workspace.project
+
+    def sync(self) -> KnownSchemas:
+        """Make sources, lake and control schema fit the project.
+
+        Returns:
+            What it saw of the sources and of foreign lake tables.
+        """
+        known = observe(self._workspace)
+        self._workspace.project = self._workspace.project.with_known(known)
+        register(self._workspace)
+        self._recover()
+        return known
+
+    def has_source_changes(self) -> bool:
+        """Whether a source holds a change that is not in the lake; no Spark."""
+        return self._workspace.capture.has_changes()
+
+    def behind(self) -> frozenset[str]:
+        """Stream tables that are not built for the present lake state of what they read; buffers do not count."""
+        found: set[str] = set()
+        head = self.head()
+        for name in self.project.order:
+            if any(read in found for read in self.project.upstream[name]) or self._is_behind(name, head):
+                found.add(name)
+        return frozenset(found)
+
+    def capture(self, run_id: str) -> MirrorReport:
+        """Move the change buffers of all sources into the mirrors, in one snapshot."""
+        return self._workspace.capture.run(run_id)
+
+    def head(self) -> int:
+        """The newest lake snapshot."""
+        return self._workspace.lake.head()
+
+    def prepare(
+        self,
+        name: str,
+        *,
+        partitions: Sequence[str] | None = None,
+        cut: int | None = None,
+        full: bool = False,
+        run_id: str = "",
+        initiated_by: str = "MANUAL",
+    ) -> PreparedRefresh:
+        """Compute what has to change in a stream table; nothing of it is in the lake yet.
+
+        Args:
+            name: The stream table, `schema.table`.
+            partitions: Partition keys; None for all.
+            cut: Lake snapshot at which base tables are read; None for the newest consistent one.
+            full: Recompute instead of moving the difference.
+            run_id: Goes into history and provenance.
+            initiated_by: See `control.statuses.InitiatedBy`.
+
+        Raises:
+            UpstreamNotReadyError: A stream table that it reads is not built for the cut.
+        """
+        keys = None if partitions is None or not self._is_partitioned(name) else tuple(partitions)
+        request = RefreshRequest(keys, cut, full, run_id, InitiatedBy(initiated_by))
+        opened = self._refreshing(name).prepare(request)
+        self._open[opened.prepared.refresh_id] = opened
+        return opened.prepared
+
+    def deliver(self, prepared: PreparedRefresh) -> RefreshResult:
+        """Write a prepared refresh into the lake, exactly once."""
+        opened = self._open.pop(prepared.refresh_id, None)
+        if opened is None:
+            raise ControlError(
+                f"refresh {prepared.refresh_id} of {prepared.stream_table} was not prepared here, or is delivered.",
+                hint="Refresh the stream table again.",
+            )
+        return self._refreshing(str(prepared.stream_table)).deliver(opened)
+
+    def refresh(self, name: str, **request: Any) -> RefreshResult:
+        """Prepare and deliver."""
+        return self.deliver(self.prepare(name, **request))
+
+    def check_equals_full(self, name: str) -> CheckReport:
+        """Compare what is stored with the query run in full on its inputs at the frontier."""
+        definition = self._workspace.definition(name)
+        with self._workspace.lake.connection() as connection:
+            stored = frontiers.frontiers(connection, self._row(name).pgt_id)
+        return verify(self._workspace.lake, self._workspace.spark, definition, stored)
+
+    def read(self, name: str, partitions: Sequence[str] | None = None) -> DataFrame:
+        """The stored content of a lake table, or of some partitions of a stream table."""
+        lake, spark = self._workspace.lake, self._workspace.spark()
+        table = existing_table(lake, TableName(*name.split(".", 1)))
+        columns = [column.name for column in table.columns]
+        rows = read_table(spark, lake.scan(table), columns, storage_options=lake.location.storage_options)
+        if partitions is None or name not in self.project.order:
+            return rows
+        definition = self._workspace.definition(name)
+        partitioning = definition.stream_table.partitioning
+        if partitioning is None:
+            return rows
+        from pgtrickle_assets.refresh.partition_rows import only_partitions
+
+        return only_partitions(spark, rows, definition.plan, partitioning, partitions)
+
+    def maintain(self, *, minimum_age: timedelta = timedelta(hours=1)) -> Mapping[str, int]:
+        """Remove what nobody needs any more: files of deliveries that never landed, old history.
+
+        Args:
+            minimum_age: Younger files stay, whoever wrote them; deliveries in work keep theirs at any age.
+        """
+        self._recover()
+        lake, settings = self._workspace.lake, self._workspace.settings
+        with lake.connection() as connection:
+            running = deliveries.protected_ids(connection)
+            pruned = refresh_history.prune(connection, retention_days=settings.history_retention_days)
+
+        def is_running(file_name: str) -> bool:
+            return any(delivery_id in file_name for delivery_id in running)
+
+        removed = remove_orphans(lake, is_running=is_running, minimum_age=minimum_age)
+        return {"orphaned_files": len(removed.paths), "history_rows": pruned}
+
+    def status(self) -> list[StreamTableStatus]:
+        """One line per stream table of the project."""
+        lake = self._workspace.lake
+        with lake.connection() as connection:
+            rows = registry.stored(connection, project=self.project.name)
+            cuts = {row.pgt_id: frontiers.frontiers(connection, row.pgt_id) for row in rows}
+            last = {row.pgt_id: refresh_history.recent(connection, pgt_id=row.pgt_id, limit=1) for row in rows}
+        tables = dict(zip((row.name for row in rows), lake.tables_named([row.name for row in rows]), strict=True))
+        return [_status(row, cuts[row.pgt_id], last[row.pgt_id], _row_count(lake, tables[row.name])) for row in rows]
+
+    def history(self, name: str | None, limit: int) -> list[dict[str, Any]]:
+        """The latest refreshes, newest first."""
+        with self._workspace.lake.connection() as connection:
+            pgt_id = None if name is None else self._row(name).pgt_id
+            rows = refresh_history.recent(connection, pgt_id=pgt_id, limit=limit)
+        return [{**asdict(row), "seconds": row.phase_seconds.get("total")} for row in rows]
+
+    def sink_status(self) -> list[dict[str, Any]]:
+        """State of the deliveries by stream table."""
+        with self._workspace.lake.connection() as connection:
+            return [asdict(row) for row in deliveries.sink_status(connection)]
+
+    def explain(self, name: str) -> dict[str, Any]:
+        """Plan, delta plan and reasons of a stream table."""
+        from pgtrickle_assets.refresh.explanation import explain
+
+        return explain(self._workspace.definition(name))
+
+    def _refreshing(self, name: str) -> Refreshing:
+        workspace = self._workspace
+        definition = workspace.definition(name)
+        row = self._row(name)
+        return Refreshing(
+            workspace.lake,
+            workspace.spark,
+            workspace.settings,
+            definition,
+            row.pgt_id,
+            {table: self._row(str(table)).pgt_id for table in definition.upstream},
+            row.needs_reinit,
+        )
+
+    def _row(self, name: str) -> registry.StreamTableRow:
+        self.project.stream_table(name)
+        with self._workspace.lake.connection() as connection:
+            row = registry.find(connection, self.project.stream_table(name).table)
+        if row is None:
+            raise ControlError(f"stream table {name} is not registered.", hint="Run `pgtrickle apply`.")
+        return row
+
+    def _is_partitioned(self, name: str) -> bool:
+        return self.project.stream_table(name).partitioning is not None
+
+    def _is_behind(self, name: str, head: int) -> bool:
+        lake = self._workspace.lake
+        with lake.connection() as connection:
+            row = registry.find(connection, self.project.stream_table(name).table)
+            if row is None or row.needs_reinit:
+                return True
+            if row.status in (Status.PAUSED, Status.SUSPENDED):
+                return False
+            stored = frontiers.frontiers(connection, row.pgt_id)
+        whole = stored.get(EVERY_PARTITION)
+        if whole is None or len(stored) > 1:
+            return True
+        for table, since in whole.inputs.items():
+            now = lake.table(TableName(*table.split(".", 1)), head)
+            if now is None or not lake.delta(now, min(since, head)).is_empty:
+                return True
+        return False
+
+    def _recover(self) -> None:
+        """Close what dead processes left open, so that it can be tried again."""
+        retries = self._workspace.settings.ducklake_sink_max_retries
+        with self._workspace.lake.connection() as connection, connection.transaction():
+            deliveries.fail_abandoned(connection, dead_after_seconds=_DEAD_AFTER_SECONDS, max_retries=retries)
+            refresh_history.fail_abandoned(connection, dead_after_seconds=_DEAD_AFTER_SECONDS)
+
+
+def _row_count(lake: Any, table: Any) -> int | None:
+    return None if table is None else lake.scan(table).row_count
+
+
+def _status(
+    row: registry.StreamTableRow,
+    cuts: Mapping[str, frontiers.Frontier],
+    last: Sequence[refresh_history.RefreshRow],
+    row_count: int | None,
+) -> StreamTableStatus:
+    whole = cuts.get(EVERY_PARTITION)
+    return StreamTableStatus(
+        name=row.name,
+        status=str(row.status),
+        refresh_mode=row.refresh_mode,
+        effective_mode=row.effective_refresh_mode or "full",
+        reasons=tuple((reason["code"], reason["detail"]) for reason in row.mode_reasons),
+        cut=whole.cut if whole else None,
+        row_count=row_count,
+        last_strategy=last[0].strategy if last else None,
+        last_refresh_at=row.last_refresh_at.isoformat() if row.last_refresh_at else None,
+        last_error=row.last_error_message,
+        partitions=max(1, len(cuts)),
+    )

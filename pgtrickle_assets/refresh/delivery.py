@@ -1,0 +1,123 @@
+"""Delivering a computed refresh into the lake: serialized, retried, exactly once.
+
+The state machine of a delivery is kept in the control schema: PENDING before anything is written, WRITING while files are
+uploaded, and DELIVERED in the very transaction that makes the snapshot and moves the frontier. What fails before that
+leaves the lake as it was. A retry whose predecessor landed after all finds the frontier moved, or its own delivery id among
+the snapshots, and writes nothing.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pgtrickle_assets.errors import StaleFrontierError, TransientError
+from pgtrickle_assets.lake.commit import CommitPolicy, CommitResult, commit
+
+if TYPE_CHECKING:
+    from psycopg import Cursor
+
+    from pgtrickle_assets.lake.catalog import Lake
+    from pgtrickle_assets.refresh.table_write import TableWrite
+
+FIRST_PAUSE_SECONDS = 0.1
+LONGEST_PAUSE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who delivers what: goes into the snapshot's author, message and extra info."""
+
+    delivery_id: str
+    author: str
+    message: str
+    extra_info: dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """How often a delivery is tried and what is told about it.
+
+    Attributes:
+        limit: Attempts in all.
+        started: Called with the attempt's number before it begins.
+        failed: Called with the error of a failed attempt, whether another one follows here, and the pause before it.
+    """
+
+    limit: int
+    started: Callable[[int], None]
+    failed: Callable[[Exception, bool, float], None]
+
+
+def deliver(
+    lake: Lake,
+    writes: Sequence[TableWrite],
+    identity: Identity,
+    attempts: Attempts,
+    within: Callable[[Cursor[tuple[Any, ...]], int], None],
+) -> CommitResult | None:
+    """Write files and commit, trying again after what may pass.
+
+    Args:
+        lake: The lake.
+        writes: The tables that change.
+        identity: Of the delivery.
+        attempts: Limit and reporting.
+        within: Writes frontier, history and delivery rows in the commit's transaction.
+
+    Returns:
+        The commit, or None when there is nothing to write.
+
+    Raises:
+        TransientError: Still failing after the last attempt.
+        PgTrickleError: Failed for good.
+    """
+    attempt = 1
+    while True:
+        attempts.started(attempt)
+        pause = pause_seconds(attempt)
+        try:
+            return _attempt(lake, writes, identity, within)
+        except Exception as error:
+            # A frontier that moved means that someone else did the work: no attempt will change that.
+            passing = isinstance(error, TransientError) and not isinstance(error, StaleFrontierError)
+            again = passing and attempt < attempts.limit
+            attempts.failed(error, again, pause)
+            if not again:
+                raise
+        time.sleep(pause)
+        attempt += 1
+
+
+def _attempt(
+    lake: Lake,
+    writes: Sequence[TableWrite],
+    identity: Identity,
+    within: Callable[[Cursor[tuple[Any, ...]], int], None],
+) -> CommitResult | None:
+    for write in writes:
+        if not write.files:
+            write.write_files(identity.delivery_id)
+    changed = [write for write in writes if not write.is_empty]
+    if not changed:
+        return None
+    base = lake.head()
+    return commit(
+        lake,
+        base=base,
+        changes=[write.change(base) for write in changed],
+        author=identity.author,
+        message=identity.message,
+        extra_info={**identity.extra_info, "delivery_id": identity.delivery_id},
+        within=within,
+        policy=CommitPolicy(conflict_scope="file"),
+    )
+
+
+def pause_seconds(attempt: int) -> float:
+    """Pause after a failed attempt: exponential, with full jitter."""
+    longest = min(FIRST_PAUSE_SECONDS * 2**attempt, LONGEST_PAUSE_SECONDS)
+    return random.uniform(FIRST_PAUSE_SECONDS, longest)  # noqa: S311 - spreads retries, protects nothing

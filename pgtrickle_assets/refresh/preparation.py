@@ -1,0 +1,235 @@
+"""Computing a refresh: from the window of its inputs to the deltas of its tables. Nothing is written to the lake here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from pgtrickle_assets.differential.derive import MaintenancePlan
+from pgtrickle_assets.differential.steps import RESULT, InputChange, Step
+from pgtrickle_assets.errors import LakeError, LakeHistoryExpiredError, LakeTableReplacedError
+from pgtrickle_assets.lake.model import WEIGHT_COLUMN, LakeTable
+from pgtrickle_assets.lake.spark_read import read_table
+from pgtrickle_assets.query.plan import Version
+from pgtrickle_assets.query.types import TableName
+from pgtrickle_assets.refresh.comparison import difference
+from pgtrickle_assets.refresh.model import InputWindow, Strategy, TableDelta
+from pgtrickle_assets.refresh.partition_filter import restricted_to
+from pgtrickle_assets.refresh.relations import Relations, StoredRelation, is_arrow, signs
+from pgtrickle_assets.refresh.steps_runner import StepsRunner, needed_columns
+from pgtrickle_assets.refresh.strategy import Choice, PastRefresh, choose
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pgtrickle_assets.lake.catalog import Lake
+    from pgtrickle_assets.refresh.definition import Definition
+
+
+@dataclass(slots=True)
+class Computation:
+    """What a refresh found.
+
+    Attributes:
+        choice: Strategy and reason.
+        outputs: Deltas of the stored tables.
+        delta_in: Rows in the deltas of the inputs.
+        statements: (target, SQL) sent to Spark.
+        jobs: Spark jobs started so far.
+        relations: Holds the views that frames in `outputs` read; closed by whoever delivers.
+        seconds: Duration by phase.
+    """
+
+    choice: Choice
+    outputs: tuple[TableDelta, ...] = ()
+    delta_in: int = 0
+    statements: tuple[tuple[str, str], ...] = ()
+    jobs: int = 0
+    relations: Relations | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """Computes one refresh of one stream table.
+
+    Attributes:
+        lake: The lake.
+        spark: Gives the session; called only when something has to be computed.
+        definition: The stream table.
+        windows: What each input moves over; `since` None where it was not read yet.
+        small_delta_rows: Deltas up to this many rows are handled on the driver.
+    """
+
+    lake: Lake
+    spark: Callable[[], SparkSession]
+    definition: Definition
+    windows: tuple[InputWindow, ...]
+    small_delta_rows: int
+
+    def whole(self, *, full_because: tuple[str, str] | None, past: Sequence[PastRefresh]) -> Computation:
+        """The stream table with its states, by the strategy that fits.
+
+        Args:
+            full_because: Reason code and text when only a full refresh will do.
+            past: Completed refreshes, newest first.
+        """
+        started = monotonic()
+        if full_because is None:
+            try:
+                stored = self._stored()
+                choice = self._choose(stored, past)
+            except (LakeHistoryExpiredError, LakeTableReplacedError) as error:
+                full_because = ("history_expired", error.message)
+            else:
+                planned = monotonic() - started
+                if choice.strategy is Strategy.NO_CHANGE:
+                    return Computation(choice, seconds={"plan": planned})
+                if choice.strategy is Strategy.DIFFERENTIAL:
+                    return self._differential(stored, choice, planned)
+                return self._full(self.definition.maintenance, choice, None)
+        return self._full(self.definition.maintenance, Choice(Strategy.FULL, *full_because), None)
+
+    def partitions(self, keys: Sequence[str], because: tuple[str, str]) -> Computation:
+        """Some partitions of the result, recomputed."""
+        partitioning = self.definition.stream_table.partitioning
+        if partitioning is None:
+            raise ValueError(f"{self.definition.name} has no partitions")
+        plan = restricted_to(self.definition.plan, partitioning, keys)
+        reasons = self.definition.maintenance.reasons
+        return self._full(MaintenancePlan(plan, reasons, None), Choice(Strategy.FULL, *because), keys)
+
+    def has_changes(self) -> bool:
+        """Whether any input changed over its window, by the catalog alone."""
+        return any(
+            not self.lake.delta(stored.new, stored.old.at).is_empty for stored in self._stored().values() if stored.old
+        )
+
+    def _choose(self, stored: Mapping[str, StoredRelation], past: Sequence[PastRefresh]) -> Choice:
+        deltas = [self.lake.delta(relation.new, relation.old.at) for relation in stored.values() if relation.old]
+        changed = sum(delta.inserted_rows + delta.deleted_rows for delta in deltas)
+        if all(delta.is_empty for delta in deltas):
+            return Choice(Strategy.NO_CHANGE, "inputs_unchanged", "no input changed since the last refresh")
+        rows = sum(self.lake.scan(relation.new).row_count for relation in stored.values())
+        mode = self.definition.stream_table.refresh_mode
+        return choose(
+            refresh_mode=mode, reasons=self.definition.reasons, delta_rows=changed, input_rows=rows, past=past
+        )
+
+    def _differential(self, stored: Mapping[str, StoredRelation], choice: Choice, planned: float) -> Computation:
+        started = monotonic()
+        maintenance = self.definition.maintenance
+        inputs = [window.relation for window in self.windows]
+        changes = {relation: self._catalog_change(stored[relation]) for relation in inputs}
+        steps = maintenance.delta_steps(changes)
+        session = self.spark()
+        relations = Relations(session, self.lake, stored, needed_columns(steps), self.small_delta_rows)
+        delta_in, is_small = 0, True
+        for relation in inputs:
+            if not changes[relation].any:
+                continue
+            rows = relations.rows(relation)
+            is_small = is_small and is_arrow(rows)
+            changes[relation] = signs(rows) if is_arrow(rows) else changes[relation]
+            plan = relations.delta_plan(relation)
+            delta_in += rows.num_rows if is_arrow(rows) else plan.inserted_rows + plan.deleted_rows
+        if not any(change.any for change in changes.values()):
+            unread = Choice(Strategy.NO_CHANGE, "unread_columns", "only columns that the query does not read changed")
+            relations.close()
+            return Computation(unread, seconds={"plan": planned, "delta": monotonic() - started})
+        read = monotonic() - started
+        runner = StepsRunner(session, relations, collect=is_small)
+        outputs = runner.run(maintenance.delta_steps(changes))
+        return Computation(
+            choice,
+            tuple(TableDelta(self.definition.tables[target], rows) for target, rows in outputs.items()),
+            delta_in,
+            tuple(runner.statements),
+            runner.jobs,
+            relations,
+            {"plan": planned, "delta": read, "compute": monotonic() - started - read},
+        )
+
+    def _full(self, maintenance: MaintenancePlan, choice: Choice, keys: Sequence[str] | None) -> Computation:
+        started = monotonic()
+        session = self.spark()
+        steps = maintenance.full_steps()
+        relations = Relations(session, self.lake, self._current(), needed_columns(steps), self.small_delta_rows)
+        runner = StepsRunner(session, relations, collect=False)
+        contents = runner.run(steps)
+        head = self.lake.head()
+        by_target = {step.target: step for step in steps}
+        outputs = tuple(
+            self._content_delta(session, by_target[target], rows, head, keys) for target, rows in contents.items()
+        )
+        rows_in = sum(relations.scan_plan(window.relation, Version.CURRENT).row_count for window in self.windows)
+        seconds = {"plan": monotonic() - started}
+        return Computation(choice, outputs, rows_in, tuple(runner.statements), runner.jobs, relations, seconds)
+
+    def _content_delta(
+        self, session: SparkSession, step: Step, rows: pa.Table | DataFrame, head: int, keys: Sequence[str] | None
+    ) -> TableDelta:
+        """The difference between a table's stored and its computed content."""
+        from pyspark.sql import functions as f
+
+        name = self.definition.tables[step.target]
+        table = self._table(name, head)
+        content = session.createDataFrame(rows) if is_arrow(rows) else rows
+        scan = self.lake.scan(table)
+        if scan.row_count == 0:
+            weighted = content.withColumn(WEIGHT_COLUMN, f.lit(1).cast("bigint"))
+            return TableDelta(name, weighted, inserts_only=True)
+        columns = [column.name for column in step.columns]
+        stored = read_table(session, scan, columns, storage_options=self.lake.location.storage_options)
+        if keys is not None and step.target == RESULT:
+            stored = self._only_partitions(session, stored, keys)
+        return TableDelta(name, difference(stored, content, columns))
+
+    def _only_partitions(self, session: SparkSession, stored: DataFrame, keys: Sequence[str]) -> DataFrame:
+        from pgtrickle_assets.refresh.partition_rows import only_partitions
+
+        partitioning = self.definition.stream_table.partitioning
+        if partitioning is None:
+            return stored
+        return only_partitions(session, stored, self.definition.plan, partitioning, keys)
+
+    def _stored(self) -> dict[str, StoredRelation]:
+        """Inputs at both ends of their windows, and states as they are."""
+        names = {str(table): table for table in self.definition.inputs}
+        stored: dict[str, StoredRelation] = {}
+        for window in self.windows:
+            name = names[window.relation]
+            old = None if window.since is None else self._table(name, window.since)
+            stored[window.relation] = StoredRelation(old, self._table(name, window.until))
+        head = self.lake.head()
+        for target, name in self.definition.tables.items():
+            table = self._table(name, head)
+            stored[target] = StoredRelation(table, table)
+        return stored
+
+    def _current(self) -> dict[str, StoredRelation]:
+        names = {str(table): table for table in self.definition.inputs}
+        return {
+            window.relation: StoredRelation(None, self._table(names[window.relation], window.until))
+            for window in self.windows
+        }
+
+    def _catalog_change(self, relation: StoredRelation) -> InputChange:
+        if relation.old is None:
+            raise ValueError(f"{relation.new.name} was not read before")
+        delta = self.lake.delta(relation.new, relation.old.at)
+        return InputChange(inserts=delta.inserted_rows > 0, deletes=delta.deleted_rows > 0)
+
+    def _table(self, name: TableName, at: int) -> LakeTable:
+        table = self.lake.table(name, at)
+        if table is None:
+            raise LakeError(
+                f"lake table {name}, which {self.definition.name} needs, does not exist at snapshot {at}.",
+                hint="Run `pgtrickle apply`; if another program makes the table, run that first.",
+            )
+        return table

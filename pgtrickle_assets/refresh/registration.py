@@ -1,0 +1,204 @@
+"""Making sources, lake and control schema fit a project. Cheap when they do already."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pgtrickle_assets.control import capture_position, frontier, registry
+from pgtrickle_assets.control.capture_position import MirrorRow
+from pgtrickle_assets.control.registry import Dependency, StreamTableDefinition
+from pgtrickle_assets.control.registry_sync import sync
+from pgtrickle_assets.control.statuses import Origin, SourceType
+from pgtrickle_assets.lake.commit import commit
+from pgtrickle_assets.lake.ddl import DropTable, alter
+from pgtrickle_assets.lake.model import LakeTable, TableChange, TableDefinition
+from pgtrickle_assets.project import STATE_SCHEMA
+from pgtrickle_assets.query.types import TableName, TableSchema
+from pgtrickle_assets.refresh.definition import Definition
+from pgtrickle_assets.schema_cache import KnownSchemas
+from pgtrickle_assets.version import VERSION
+
+if TYPE_CHECKING:
+    from psycopg import Cursor
+
+    from pgtrickle_assets.refresh.workspace import Workspace
+
+_AUTHOR = f"pg_trickle/{VERSION}/apply"
+
+
+def observe(workspace: Workspace) -> KnownSchemas:
+    """What sources and lake look like now.
+
+    Raises:
+        SourceError: A source cannot be reached, or a table that a stream table reads is missing or has a column
+            without an exact type.
+    """
+    sources: dict[str, dict[TableName, TableSchema]] = {}
+    for name, source in workspace.sources.items():
+        read = workspace.project.source_tables[name]
+        found = source.describe()
+        # Tables that are read are described by name, so that what cannot be captured of them is an error.
+        found.update(source.describe(list(read)))
+        sources[name] = {table: described.schema for table, described in found.items()}
+    own = {table.table for table in workspace.project.stream_tables}
+    mirror_schemas = {config.mirror_schema for config in workspace.project.sources.values()}
+    lake = {
+        table.name: TableSchema(table.name, _schemas(table))
+        for table in workspace.lake.tables()
+        if table.name not in own and table.name.schema not in (STATE_SCHEMA, *mirror_schemas)
+    }
+    return KnownSchemas(sources, lake)
+
+
+def register(workspace: Workspace) -> None:
+    """Register the project's stream tables and make every lake table and trigger that it needs.
+
+    Raises:
+        ConfigurationError: A query cannot be planned.
+        ControlError: A stream table belongs to another project.
+        SourceError: Capture cannot be installed.
+    """
+    definitions = [workspace.definition(name) for name in workspace.project.order]
+    with workspace.lake.connection() as connection, connection.transaction():
+        result = sync(connection, workspace.project.name, [_registered(workspace, d) for d in definitions])
+    removed = [name for name, _, _ in result.removed]
+    states = [
+        TableName(STATE_SCHEMA, text.removeprefix(f"{STATE_SCHEMA}."))
+        for _, _, texts in result.removed
+        for text in texts
+    ]
+    _drop(workspace, [*removed, *states])
+    _make_mirrors(workspace)
+    for definition in definitions:
+        _make_tables(workspace, definition, result.ids[definition.name])
+    _install_capture(workspace)
+
+
+def _registered(workspace: Workspace, definition: Definition) -> StreamTableDefinition:
+    table = definition.stream_table
+    options = {"partition_start": table.partition_start, "partition_end": table.partition_end}
+    return StreamTableDefinition(
+        name=definition.name,
+        origin=Origin.FILE if table.path else Origin.PYTHON,
+        origin_path=table.path,
+        original_query=table.query,
+        defining_query=definition.plan.sql,
+        dialect=table.dialect,
+        schedule=table.schedule,
+        refresh_mode=table.refresh_mode,
+        effective_refresh_mode="differential" if _is_differential(definition) else "full",
+        mode_reasons=tuple({"code": code, "detail": detail} for code, detail in definition.reasons),
+        state_tables=tuple(str(name) for name in definition.tables.values() if name != definition.name),
+        partition_by=table.partition_by,
+        options={name: value for name, value in options.items() if value is not None},
+        description=table.description,
+        owners=tuple(table.owners),
+        tags=dict(table.tags),
+        dependencies=tuple(_dependencies(workspace, definition)),
+    )
+
+
+def _is_differential(definition: Definition) -> bool:
+    return definition.maintenance.differential and definition.stream_table.refresh_mode != "full"
+
+
+def _dependencies(workspace: Workspace, definition: Definition) -> list[Dependency]:
+    kinds = {"stream_table": SourceType.STREAM_TABLE, "source": SourceType.TABLE, "lake": SourceType.LAKE_TABLE}
+    columns = {table.name: table.columns for table in definition.plan.inputs.values()}
+    found = {
+        reference.table: Dependency(
+            kinds[reference.kind], str(reference.table), reference.source, tuple(columns.get(reference.table, ()))
+        )
+        for reference in workspace.project.references[str(definition.name)].values()
+    }
+    return [found[name] for name in sorted(found)]
+
+
+def _make_mirrors(workspace: Workspace) -> None:
+    """Mirror tables and their registry rows; a mirror whose columns changed is made anew and copied again."""
+    project = workspace.project
+    with workspace.lake.connection() as connection:
+        known = {(row.source_name, row.source): row for row in capture_position.mirrors(connection)}
+    for source, tables in project.source_tables.items():
+        for table in tables:
+            schema = project.mirror_schema(source, table)
+            if schema is None:
+                continue
+            # The source enforces NOT NULL; a mirror that did too would only refuse what the source has accepted.
+            definition = TableDefinition(
+                schema.name, tuple(replace(column, nullable=True) for column in schema.columns)
+            )
+            columns = [{"name": column.name, "type": str(column.type)} for column in schema.columns]
+            row = MirrorRow(source, table.schema, table.name, schema.name.schema, schema.name.name, columns)
+            before = known.get((source, table))
+            if before is not None and list(before.columns) == columns and _fits(workspace, definition):
+                continue
+            _replace(workspace, definition, partial(_put_mirror, row))
+
+
+def _put_mirror(row: MirrorRow, cursor: Cursor[tuple[Any, ...]], _: int) -> None:
+    capture_position.put_mirror(cursor, row)
+
+
+def _make_tables(workspace: Workspace, definition: Definition, pgt_id: int) -> None:
+    """Result and state tables; when any of them does not fit, all are made anew and filled by the next refresh."""
+    if all(_fits(workspace, wanted) for wanted in definition.table_definitions):
+        return
+    for wanted in definition.table_definitions:
+        _replace(workspace, wanted, partial(_forget_frontier, pgt_id))
+
+
+def _forget_frontier(pgt_id: int, cursor: Cursor[tuple[Any, ...]], _: int) -> None:
+    frontier.forget(cursor, pgt_id)
+    registry.request_reinit(cursor, pgt_id)
+
+
+def _fits(workspace: Workspace, wanted: TableDefinition) -> bool:
+    table = workspace.lake.table(wanted.name)
+    if table is None:
+        return False
+    have = [(column.name, column.type) for column in table.columns]
+    names = {column.id: column.name for column in table.columns}
+    fields = tuple((names.get(field.column_id, ""), field.transform) for field in table.partition_fields)
+    return have == [(column.name, column.type) for column in wanted.columns] and fields == wanted.partition_by
+
+
+def _replace(workspace: Workspace, wanted: TableDefinition, within: Any) -> None:
+    """Make a table, in place of one that does not fit."""
+    _drop(workspace, [wanted.name])
+    commit(
+        workspace.lake,
+        base=workspace.lake.head(),
+        changes=[TableChange(wanted.name, create=wanted)],
+        author=_AUTHOR,
+        message=f"Make table {wanted.name}",
+        within=within,
+    )
+
+
+def _drop(workspace: Workspace, names: Sequence[TableName]) -> None:
+    for name in names:
+        if workspace.lake.table(name) is not None:
+            alter(workspace.lake, DropTable(name), author=_AUTHOR, message=f"Drop table {name}")
+
+
+def _install_capture(workspace: Workspace) -> None:
+    for name, source in workspace.sources.items():
+        tables = workspace.project.source_tables[name]
+        if not tables:
+            continue
+        outcomes = source.install(list(tables))
+        started = {table for table, outcome in outcomes.items() if outcome in ("created", "rebuilt")}
+        with workspace.lake.connection() as connection:
+            for row in capture_position.mirrors(connection, name):
+                if row.source in started and row.ducklake_snapshot_id is not None:
+                    capture_position.put_mirror(connection, replace(row, ducklake_snapshot_id=None))
+
+
+def _schemas(table: LakeTable) -> tuple[Any, ...]:
+    from pgtrickle_assets.query.types import ColumnSchema
+
+    return tuple(ColumnSchema(column.name, column.type, column.nullable) for column in table.columns)
