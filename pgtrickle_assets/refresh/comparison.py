@@ -1,8 +1,8 @@
 """Exact comparison of a stored table with the defining query, run in full on Spark.
 
 Both sides are bags. They are compared in one query: each row of the stored table counts +1, each row of the recomputed
-result -1, and what does not add up to zero differs. Grouping treats NULLs as equal, NaN as equal to NaN and 0.0 as equal to
--0.0, as PostgreSQL does.
+result -1, and what does not add up to zero differs. Grouping treats NULLs as equal, NaN as equal to NaN and 0.0 as
+equal to -0.0, as PostgreSQL does.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Delivering a computed refresh into the lake: serialized, retried, exactly once.
 
-The state machine of a delivery is kept in the control schema: PENDING before anything is written, WRITING while files are
-uploaded, and DELIVERED in the very transaction that makes the snapshot and moves the frontier. What fails before that
-leaves the lake as it was. A retry whose predecessor landed after all finds the frontier moved, or its own delivery id among
-the snapshots, and writes nothing.
+The state machine of a delivery is kept in the control schema: PENDING before anything is written, WRITING while files
+are uploaded, and DELIVERED in the very transaction that makes the snapshot and moves the frontier. What fails before
+that leaves the lake as it was. A retry whose predecessor landed after all finds the frontier moved, or its own
+delivery id among the snapshots, and writes nothing.
 """
 
 from __future__ import annotations

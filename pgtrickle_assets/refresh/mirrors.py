@@ -1,8 +1,8 @@
 """Moving the change buffers of all sources into their mirrors, in one lake snapshot.
 
-A batch reads every source at one commit point each, so a source transaction becomes visible in the lake at once or not at
-all. The capture position moves in the transaction that makes the snapshot; buffers are trimmed only after it, so a batch
-that dies anywhere is simply read again.
+A batch reads every source at one commit point each, so a source transaction becomes visible in the lake at once or
+not at all. The capture position moves in the transaction that makes the snapshot; buffers are trimmed only after it,
+so a batch that dies anywhere is simply read again.
 """
 
 from __future__ import annotations

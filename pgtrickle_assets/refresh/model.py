@@ -129,7 +129,8 @@ class MirrorReport:
 class CheckReport:
     """Result of comparing stored content with a recompute at the same snapshots.
 
-    `differences` has up to twenty rows: the values as text and the surplus (+) or missing (-) count in the stored table.
+    `differences` has up to twenty rows: the values as text and the surplus (+) or missing (-) count in the stored
+    table.
     """
 
     stream_table: TableName

@@ -1,4 +1,4 @@
-"""Computing a refresh: from the window of its inputs to the deltas of its tables. Nothing is written to the lake here."""
+"""Computing a refresh: from the window of its inputs to the deltas of its tables. Nothing is written here."""
 
 from __future__ import annotations
 

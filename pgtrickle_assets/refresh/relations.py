@@ -2,9 +2,9 @@
 # (pyarrow.compute makes its functions at import)
 """Relations that the steps of one refresh read, as Spark temporary views.
 
-A step names a relation and a version of it. Stored relations are read from the lake at pinned snapshots; a small delta is
-read on the driver first, so that its rows are known when later steps are planned: an empty one drops out of the plan, and
-files that cannot hold one of its keys are not read.
+A step names a relation and a version of it. Stored relations are read from the lake at pinned snapshots; a small
+delta is read on the driver first, so that its rows are known when later steps are planned: an empty one drops out of
+the plan, and files that cannot hold one of its keys are not read.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pgtrickle_assets.lake.prune import prune
 from pgtrickle_assets.lake.spark_columns import quoted_name
 from pgtrickle_assets.lake.spark_read import read_delta, read_table
 from pgtrickle_assets.query.plan import Scan, Version
+from pgtrickle_assets.refresh.one_task import SMALL_SCAN_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -82,6 +83,7 @@ class Relations:
         self._outputs: set[str] = set()
         self._views: dict[object, str] = {}
         self._cached: list[DataFrame] = []
+        self._large_views: set[str] = set()
 
     def is_stored(self, scan: Scan) -> bool:
         """Whether a scan reads files of the lake, and not a delta or the output of a step."""
@@ -139,9 +141,16 @@ class Relations:
         key = (scan.relation, "rows") if self._reads_rows(scan) else (scan.relation, scan.version, filters)
         if key not in self._views:
             name = f"pgt_relation_{next(_VIEW_NUMBERS)}"
-            self._frame(scan, filters).createOrReplaceTempView(name)
+            frame, is_small = self._frame(scan, filters)
+            (frame.coalesce(1) if is_small else frame).createOrReplaceTempView(name)
             self._views[key] = name
+            if not is_small:
+                self._large_views.add(quoted_name(name))
         return quoted_name(self._views[key])
+
+    def is_large(self, view: str) -> bool:
+        """Whether a view that `view` named reads more than one task should."""
+        return view in self._large_views
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Cache a frame that is read more than once, until `close`."""
@@ -165,25 +174,27 @@ class Relations:
         needed = self._needed.get(relation, frozenset())
         return [column.name for column in self._stored[relation].new.columns if column.name in needed]
 
-    def _frame(self, scan: Scan, filters: tuple[KeyFilter, ...]) -> DataFrame:
+    def _frame(self, scan: Scan, filters: tuple[KeyFilter, ...]) -> tuple[DataFrame, bool]:
+        """What a scan reads, and whether it is little."""
         if self._reads_rows(scan):
-            return as_frame(self._spark, self.rows(scan.relation))
-        frame = self._stored_frame(scan, filters)
+            rows = self.rows(scan.relation)
+            return as_frame(self._spark, rows), is_arrow(rows)
+        plan = self._pruned(scan, filters)
+        frame = read_table(self._spark, plan, self._columns(scan.relation), storage_options=self._options)
+        for key_filter in filters:
+            frame = _matching(frame, key_filter)
         if scan.version is Version.NEW and scan.relation in self._outputs:
-            return self._with_pending(frame, scan.relation)
-        return frame
+            frame = self._with_pending(frame, scan.relation)
+        return frame, plan.bytes <= SMALL_SCAN_BYTES
 
-    def _stored_frame(self, scan: Scan, filters: tuple[KeyFilter, ...]) -> DataFrame:
+    def _pruned(self, scan: Scan, filters: tuple[KeyFilter, ...]) -> ScanPlan:
         plan = self.scan_plan(scan.relation, scan.version)
         ids = [column.id for f in filters if (column := plan.table.column(f.column)) is not None]
         if ids:
             plan = self._lake.with_bounds(plan, ids)
-        for f in filters:
-            plan = prune(plan, f.column, values=f.values)
-        frame = read_table(self._spark, plan, self._columns(scan.relation), storage_options=self._options)
-        for f in filters:
-            frame = _matching(frame, f)
-        return frame
+        for key_filter in filters:
+            plan = prune(plan, key_filter.column, values=key_filter.values)
+        return plan
 
     def _with_pending(self, frame: DataFrame, relation: str) -> DataFrame:
         """The state of a relation after the delta that this refresh found for it."""

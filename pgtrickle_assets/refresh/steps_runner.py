@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from pgtrickle_assets.lake.model import WEIGHT_COLUMN
 from pgtrickle_assets.query.arrow_types import arrow_type
 from pgtrickle_assets.query.render import render
 from pgtrickle_assets.query.rewrite import scans
+from pgtrickle_assets.refresh.one_task import one_task
 from pgtrickle_assets.refresh.relations import KeyFilter, Relations, is_arrow
 
 if TYPE_CHECKING:
@@ -74,21 +76,31 @@ class StepsRunner:
         query = simplify(step.query, self.relations.is_empty)
         if query is None:
             return empty_rows(step.columns, weighted=step.weighted)
-        frame = self.spark.sql(self._statement(step, query))
-        if self.collect:
-            self.jobs += 1
-            return frame.toArrow()
-        return self.relations.keep(frame) if is_read_later else frame
+        sql, is_small = self._statement(step, query)
+        if not self.collect:
+            frame = self.spark.sql(sql)
+            return self.relations.keep(frame) if is_read_later else frame
+        self.jobs += 1
+        with one_task(self.spark) if is_small else nullcontext():
+            return self.spark.sql(sql).toArrow()
 
-    def _statement(self, step: Step, query: Node) -> str:
+    def _statement(self, step: Step, query: Node) -> tuple[str, bool]:
+        """The SQL of a step, and whether all it reads is little."""
         filters = self._key_filters(query)
         names = [column.name for column in step.columns]
         if step.weighted:
             names.append(WEIGHT_COLUMN)
         output = [(column.id, name) for column, name in zip(query.output, names, strict=True)]
-        sql = render(query, "spark", lambda scan: self.relations.view(scan, filters.get(scan, ())), output)
+        views: set[str] = set()
+
+        def view(scan: Scan) -> str:
+            name = self.relations.view(scan, filters.get(scan, ()))
+            views.add(name)
+            return name
+
+        sql = render(query, "spark", view, output)
         self.statements.append((step.target, sql))
-        return sql
+        return sql, not any(self.relations.is_large(name) for name in views)
 
     def _key_filters(self, query: Node) -> dict[Scan, tuple[KeyFilter, ...]]:
         filters: dict[Scan, list[KeyFilter]] = defaultdict(list)

@@ -20,7 +20,8 @@ UNMEASURED_FULL_FRACTION = 0.3
 """Without measurements, a delta above this share of the inputs' rows is recomputed in full."""
 
 FULL_MARGIN = 1.2
-"""Full must be expected to be this much faster before it is preferred: its estimate knows nothing of later refreshes."""
+"""Full must be expected to be this much faster before it is preferred: its estimate knows nothing of later
+refreshes."""
 
 
 @dataclass(frozen=True, slots=True)

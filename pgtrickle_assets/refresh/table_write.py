@@ -2,8 +2,8 @@
 # (pyarrow.compute makes its functions at import)
 """Turning the delta of one table into files and row positions: what a commit needs.
 
-New files do not depend on what else the table holds, so they are written once. Which rows go is found against the newest
-snapshot, and again when another writer changed the table meanwhile.
+New files do not depend on what else the table holds, so they are written once. Which rows go is found against the
+newest snapshot, and again when another writer changed the table meanwhile.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which part of its inputs' history a refresh moves over.
 
-All base tables of a run are read at one cut, and upstream stream tables as they were built for that cut; an upstream that
-is not there yet makes its readers wait instead of mixing two points in time.
+All base tables of a run are read at one cut, and upstream stream tables as they were built for that cut; an upstream
+that is not there yet makes its readers wait instead of mixing two points in time.
 """
 
 from __future__ import annotations
