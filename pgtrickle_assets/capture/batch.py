@@ -103,7 +103,7 @@ def open_batch(request: Request) -> Iterator[OpenBatch]:
         SourceBusyError: A table is being rewritten; try again.
     """
     dsn = request.dsn()
-    with open_connection(dsn) as lead, closing(BulkReader(dsn)) as reader:
+    with closing(open_connection(dsn)) as lead, closing(BulkReader(dsn)) as reader:
         with translated(place(dsn)):
             batch = _begin(lead, reader, request, dsn)
         yield batch
@@ -192,7 +192,7 @@ def _direct_reads(request: Request, table: ObservedTable) -> dict[int, TableName
 def _leave_receipt(dsn: str, consumer: str) -> str:
     """Commit a token durably: everything that the snapshot saw is then on disk, and stays as long as the token does."""
     token = str(uuid.uuid4())
-    with open_connection(dsn, autocommit=True) as connection:
+    with closing(open_connection(dsn, autocommit=True)) as connection:
         connection.execute(
             "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
         )

@@ -161,26 +161,7 @@ def create_function(relid: int, event: str, columns: Sequence[SourceColumn], sha
     """
     from psycopg import sql
 
-    names = [column.name for column in columns]
-    bodies = {
-        "insert": _on_insert,
-        "delete": _on_delete,
-        "update": _on_update,
-        "row": _on_row,
-        "truncate": _on_truncate,
-    }
-    test = sql.SQL("pgtrickle_changes.has_shape({}, {}, {})")
-    if event in ("row", "truncate"):
-        shape_test = test.format(sql.SQL("TG_RELID"), sql.Literal(names), sql.Literal(shape))
-    else:
-        # The reference to the transition table makes the plan depend on the source's definition and costs nothing.
-        transition = sql.SQL("__pgt_old" if event == "delete" else "__pgt_new")
-        shape_test = sql.SQL("(SELECT {} WHERE NOT EXISTS (SELECT FROM {} WHERE false))").format(
-            test.format(sql.Literal(relid), sql.Literal(names), sql.Literal(shape)), transition
-        )
-    body = sql.SQL(
-        "#variable_conflict use_column\nBEGIN\n  IF {} THEN\n{}\n  ELSE\n    {};\n  END IF;\n  RETURN NULL;\nEND"
-    ).format(shape_test, bodies[event](relid, columns), _gap(relid))
+    body = _row_body(relid, columns) if event == "row" else _statement_body(relid, event, columns, shape)
     return sql.SQL(
         "CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER"
         " SET search_path = pg_catalog, pg_temp {extra} AS {body}; REVOKE ALL ON FUNCTION {name}() FROM PUBLIC"
@@ -189,6 +170,47 @@ def create_function(relid: int, event: str, columns: Sequence[SourceColumn], sha
         extra=sql.SQL("SET row_security = off" if event == "truncate" else ""),
         body=sql.Literal(body.as_string(None)),
     )
+
+
+def _statement_body(relid: int, event: str, columns: Sequence[SourceColumn], shape: str) -> Composed:
+    from psycopg import sql
+
+    makers = {"insert": _on_insert, "delete": _on_delete, "update": _on_update, "truncate": _on_truncate}
+    test = sql.SQL("pgtrickle_changes.has_shape({}, {}, {})")
+    names = sql.Literal([column.name for column in columns])
+    if event == "truncate":
+        fits = test.format(sql.SQL("TG_RELID"), names, sql.Literal(shape))
+    else:
+        # The reference to the transition table makes the plan depend on the source's definition and costs nothing.
+        transition = sql.SQL("__pgt_old" if event == "delete" else "__pgt_new")
+        fits = sql.SQL("(SELECT {} WHERE NOT EXISTS (SELECT FROM {} WHERE false))").format(
+            test.format(sql.Literal(relid), names, sql.Literal(shape)), transition
+        )
+    return sql.SQL(
+        "#variable_conflict use_column\nBEGIN\n  IF {} THEN\n{}\n  ELSE\n    {};\n  END IF;\n  RETURN NULL;\nEND"
+    ).format(fits, makers[event](relid, columns), _gap(relid))
+
+
+def _row_body(relid: int, columns: Sequence[SourceColumn]) -> Composed:
+    """Once per row there is no plan to hold an answer, so the row's own fields are looked at.
+
+    A field that is missing raises, which the inner block catches; it writes nothing, so it takes no transaction id.
+    """
+    from psycopg import sql
+
+    def fits(row: str) -> Composed:
+        test = row + ".{}) OPERATOR(pg_catalog.=) {}::pg_catalog.oid"
+        texts = [
+            raw("pg_catalog.pg_typeof(" + test).format(sql.Identifier(c.name), sql.Literal(c.type_oid)) for c in columns
+        ]
+        return sql.SQL(" AND ").join(texts)
+
+    return sql.SQL(
+        "#variable_conflict use_column\nDECLARE\n  __pgt_fits boolean;\nBEGIN\n  BEGIN\n"
+        "    IF TG_OP = 'INSERT' THEN __pgt_fits := {new}; ELSE __pgt_fits := {old}; END IF;\n"
+        "  EXCEPTION WHEN OTHERS THEN __pgt_fits := false;\n  END;\n"
+        "  IF __pgt_fits THEN\n{work}\n  ELSE\n    {gap};\n  END IF;\n  RETURN NULL;\nEND"
+    ).format(new=fits("NEW"), old=fits("OLD"), work=_on_row(relid, columns), gap=_gap(relid))
 
 
 def _on_insert(relid: int, columns: Sequence[SourceColumn]) -> Composed:

@@ -66,13 +66,19 @@ def place(dsn: str) -> Place:
     try:
         given = conninfo_to_dict(dsn)
     except psycopg.ProgrammingError:
-        raise ConfigurationError(
-            "the connection string of a source cannot be read.",
-            hint="Write it as postgresql://user:password@host:port/database, special characters percent-encoded.",
-        ) from None
+        raise _unreadable() from None
     defaults = {o.keyword.decode(): o.val.decode() for o in pq.Conninfo.get_defaults() if o.val is not None}
     merged = {**defaults, **{name: str(value) for name, value in given.items() if value not in (None, "")}}
     user = merged.get("user") or "?"
     host = merged.get("host") or merged.get("hostaddr") or "local socket"
     port = merged.get("port", "5432").split(",")[0]
-    return Place(host.split(",")[0], int(port) if port.isdigit() else 5432, merged.get("dbname") or user, user)
+    if not port.isdigit():
+        raise _unreadable()
+    return Place(host.split(",")[0], int(port), merged.get("dbname") or user, user)
+
+
+def _unreadable() -> ConfigurationError:
+    return ConfigurationError(
+        "the connection string of a source cannot be read.",
+        hint="Write it as postgresql://user:password@host:port/database, special characters percent-encoded.",
+    )

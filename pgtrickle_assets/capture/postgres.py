@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +79,7 @@ class PostgresSource:
     @contextmanager
     def _connection(self) -> Iterator[psycopg.Connection[Any]]:
         dsn = self._provider()
-        with open_connection(dsn, autocommit=True) as connection, translated(place(dsn)):
+        with closing(open_connection(dsn, autocommit=True)) as connection, translated(place(dsn)):
             yield connection
 
     def describe(self, tables: Sequence[TableName] | None = None) -> dict[TableName, SourceTable]:

@@ -132,8 +132,8 @@ NAMES = [
     TableName("public", "select"),
 ]
 COLUMNS = (
-    "__pgt_xid",
-    "__pgt_weight",
+    "weight",
+    "b",
     "__usr_1",
     "new",
     "old",

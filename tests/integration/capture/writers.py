@@ -89,7 +89,11 @@ def main(dsn, seed):
         while not stopped:
             try:
                 transaction(connection, rng)
-            except (psycopg.errors.IntegrityError, psycopg.errors.DeadlockDetected):
+            except (
+                psycopg.errors.IntegrityError,
+                psycopg.errors.DeadlockDetected,
+                psycopg.errors.SerializationFailure,
+            ):
                 connection.rollback()
             time.sleep(rng.random() * 0.02)
 

@@ -1,0 +1,32 @@
+import pickle
+
+import pytest
+
+from pgtrickle_assets.capture.dsn import EnvironmentDsn, FixedDsn, place
+from pgtrickle_assets.errors import ConfigurationError
+
+
+def test_a_place_names_everything_but_the_password():
+    text = str(place("postgresql://me:secret@db.example:6432/shop"))
+    assert text == "database 'shop' on db.example:6432 as user 'me'"
+
+
+@pytest.mark.parametrize("dsn", ["postgresql://u:secret@h:port/d", "host='secret", "secret"])
+def test_an_unreadable_string_is_not_repeated(dsn):
+    with pytest.raises(ConfigurationError) as error:
+        place(dsn)
+    assert "secret" not in str(error.value)
+
+
+def test_a_dsn_is_pickled_but_not_shown():
+    dsn = FixedDsn("postgresql://u:secret@h/d")
+    assert "secret" not in repr(dsn)
+    assert pickle.loads(pickle.dumps(dsn))() == dsn()
+
+
+def test_a_missing_variable_is_named(monkeypatch):
+    monkeypatch.delenv("SHOP_DSN", raising=False)
+    with pytest.raises(ConfigurationError, match="SHOP_DSN"):
+        EnvironmentDsn("SHOP_DSN")()
+    monkeypatch.setenv("SHOP_DSN", "dbname=x")
+    assert EnvironmentDsn("SHOP_DSN")() == "dbname=x"
