@@ -90,7 +90,7 @@ def write_deletes(
         order = np.argsort(merged, kind="stable")
         positions = merged[order]
         snapshots = np.concatenate([ids, np.full(len(deletes.positions), snapshot_id, dtype=np.int64)])[order]
-    relative = f"{prefix}{uuid4()}-delete.parquet"
+    relative = f"{prefix}{uuid4().hex}-delete.parquet"
     content = _as_table(deletes.file.path, positions, snapshots)
     size, footer = _write(table.path + relative, content, options)
     return WrittenDeletes(

@@ -6,6 +6,7 @@ mistake there would delete data.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -24,6 +25,7 @@ UNION ALL SELECT path FROM {c}.ducklake_files_scheduled_for_deletion
 """
 _SUFFIXES: Final = (".parquet", ".puffin")
 _FOREIGN_PREFIX: Final = "ducklake-"
+_OURS: Final = re.compile(r"pgt-(.+)-[0-9a-f]{32}(-delete)?\.parquet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,12 @@ class RemovedFiles:
 
     paths: tuple[str, ...]
     bytes: int
+
+
+def delivery_of(file_name: str) -> str | None:
+    """Id of the delivery that wrote a file, from its name; None when it is not a file of ours."""
+    match = _OURS.fullmatch(file_name)
+    return match[1] if match else None
 
 
 def remove_orphans(
@@ -46,7 +54,7 @@ def remove_orphans(
 
     Args:
         lake: The lake.
-        is_running: Says of a file name whether the delivery that it carries may still commit; such files stay.
+        is_running: Says of a file name whether its delivery (`delivery_of`) may still commit; such files stay.
         minimum_age: Younger files stay whoever wrote them. Must exceed the longest time between writing a file and its
             commit for writers that `is_running` does not know.
         foreign: Also remove files with names as DuckDB's extension gives them.

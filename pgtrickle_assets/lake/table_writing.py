@@ -109,7 +109,7 @@ class TableWrite:
         self._change = change
         self._table = table
         self._scope = scope
-        self._prefix = f"{delivery_id}-" if delivery_id else "pgtrickle-"
+        self._prefix = f"pgt-{delivery_id}-" if delivery_id else "pgt-"
         self._append = Append(change.added_files) if change.added_files else None
         self._creation = TableCreation(change.create, self._planned_path()) if change.create else None
         self._deletes = [deletes for deletes in change.deletes if deletes.positions]

@@ -31,7 +31,7 @@ from pgtrickle_assets.lake.ddl import Comment
 from pgtrickle_assets.lake.lint import lint
 from pgtrickle_assets.lake.location import LakeLocation
 from pgtrickle_assets.lake.model import TableChange, TableDefinition
-from pgtrickle_assets.lake.orphans import remove_orphans
+from pgtrickle_assets.lake.orphans import delivery_of, remove_orphans
 from pgtrickle_assets.query import types as t
 from pgtrickle_assets.query.types import ColumnSchema
 
@@ -102,7 +102,7 @@ def test_a_writer_that_dies_in_its_commit_leaves_nothing_and_blocks_nobody(pair:
     assert pair.lake.head() == 1
     assert pair.append(EVENTS, [{"writer": 1, "n": 1}]).snapshot_id == 2
     pair.check(EVENTS, expected=bag([(1, 1)]))
-    kept = remove_orphans(pair.lake, is_running=lambda name: name.startswith("dead"), minimum_age=timedelta(0))
+    kept = remove_orphans(pair.lake, is_running=lambda name: delivery_of(name) == "dead", minimum_age=timedelta(0))
     assert kept.paths == ()
     assert remove_orphans(pair.lake, is_running=lambda name: False, minimum_age=timedelta(hours=1)).paths == ()
     gone = remove_orphans(pair.lake, is_running=lambda name: False, minimum_age=timedelta(0))
