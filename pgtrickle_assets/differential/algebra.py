@@ -70,6 +70,7 @@ class Components:
 
     ids: IdGenerator
     options: DeriveOptions
+    grouped: bool
     found: dict[tuple[ComponentKind, Expression, ColumnType], Component] = field(default_factory=_no_components)
 
     def component(
@@ -155,7 +156,11 @@ class Components:
         return self.count(_all(call.filter, present))
 
     def _unless_empty(self, call: AggregateCall, value: Expression) -> Expression:
-        return choose(greater(ref(self._present(call).column), integer(0)), value)
+        present = self._present(call)
+        # A group exists as long as it has rows, so a sum over all of them is never empty.
+        if self.grouped and present == self.rows():
+            return value
+        return choose(greater(ref(present.column), integer(0)), value)
 
 
 def _all(condition: Expression | None, more: list[Expression]) -> Expression | None:

@@ -94,16 +94,17 @@ class MaintenancePlan:
     @property
     def state_tables(self) -> tuple[StateTable, ...]:
         """The stored relations beside the result."""
-        return tuple(state.table for state in self.states)
+        hidden = self.states[:-1] if self.lowered is not None and self.lowered.is_result else self.states
+        return tuple(state.table for state in hidden)
 
     def full_steps(self) -> tuple[Step, ...]:
         """Steps that compute state relations and result from the inputs at the cut (`Version.CURRENT`)."""
         root = self.plan.root if self.lowered is None else self.lowered.root
         derivation = Derivation({}, self._ids(), DELTA_RULES)
         for state in self.states:
-            content = state.full(derivation.ids)
-            derivation.emit(state.relation.name, content, state.relation.columns, "state", state.rule)
-        self._emit_result(derivation, read_current(root, derivation.ids), "full")
+            _emit_state(derivation, state, state.full(derivation.ids))
+        if self.lowered is None or not self.lowered.is_result:
+            self._emit_result(derivation, read_current(root, derivation.ids), "full")
         return tuple(derivation.steps)
 
     def delta_steps(self, changes: Mapping[str, InputChange]) -> tuple[Step, ...]:
@@ -125,9 +126,9 @@ class MaintenancePlan:
         for state in self.lowered.states:
             change = state.change(derivation)
             if change is not None:
-                derivation.emit(state.relation.name, change, state.relation.columns, "state", state.rule)
+                _emit_state(derivation, state, change)
                 derivation.changes[state.relation.name] = InputChange()
-        result = derivation.delta(self.lowered.root)
+        result = None if self.lowered.is_result else derivation.delta(self.lowered.root)
         if result is not None:
             columns = self.lowered.root.output
             self._emit_result(derivation, consolidated(result, columns, derivation.ids), "delta")
@@ -149,6 +150,12 @@ class MaintenancePlan:
         derivation.emit(RESULT, view, columns, "result", rule)
 
 
+def _emit_state(derivation: Derivation, state: State, content: View) -> None:
+    relation = state.relation
+    role = "result" if relation.name == RESULT else "state"
+    derivation.emit(relation.name, content, relation.columns, role, state.rule)
+
+
 def derive(plan: QueryPlan, options: DeriveOptions | None = None) -> MaintenancePlan:
     """The maintenance of a defining query.
 
@@ -156,5 +163,6 @@ def derive(plan: QueryPlan, options: DeriveOptions | None = None) -> Maintenance
     differential; `reasons` then says why.
     """
     reasons = reasons_against(plan)
-    lowered = None if reasons else lower(plan.root, options or DeriveOptions())
+    names = [column.name for column in plan.output]
+    lowered = None if reasons else lower(plan.root, names, options or DeriveOptions())
     return MaintenancePlan(plan, reasons, lowered)

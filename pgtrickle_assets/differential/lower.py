@@ -16,7 +16,7 @@ from pgtrickle_assets.differential.algebra import Components
 from pgtrickle_assets.differential.expressions import choose, greater, integer, subtract
 from pgtrickle_assets.differential.recompute import RecomputedGroups
 from pgtrickle_assets.differential.state import State, stored_columns
-from pgtrickle_assets.differential.steps import DeriveOptions
+from pgtrickle_assets.differential.steps import RESULT, DeriveOptions
 from pgtrickle_assets.differential.topk import TopKState
 from pgtrickle_assets.differential.view import Relation
 from pgtrickle_assets.differential.window import WindowState
@@ -58,18 +58,54 @@ from pgtrickle_assets.query.types import INT64
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """State relations in the order in which they depend on each other, and the plan of the visible result."""
+    """State relations in the order in which they depend on each other, and the plan of the visible result.
+
+    Where the visible columns are the content of the last state, the result is that state: `is_result` is set, the
+    relation is named `RESULT`, its columns are in output order, and there is no second table.
+    """
 
     states: tuple[State, ...]
     root: Node
+    is_result: bool = False
 
 
-def lower(root: Node, options: DeriveOptions) -> Lowered:
-    """Take the operators that need stored content out of a plan without opaque parts."""
+def lower(root: Node, names: Sequence[str], options: DeriveOptions) -> Lowered:
+    """Take the operators that need stored content out of a plan without opaque parts.
+
+    Args:
+        root: The plan.
+        names: User-visible names of the root's columns.
+        options: Choices of the user.
+    """
     ids = IdGenerator.after(root)
     lowering = _Lowering(ids, options)
     lowered = lowering.node(prune_columns(root, output_ids(root)))
+    result = _as_result(lowering.states, lowered, names)
+    if result is not None:
+        return Lowered((*lowering.states[:-1], result), lowered, is_result=True)
     return Lowered(tuple(lowering.states), lowered)
+
+
+def _as_result(states: Sequence[State], root: Node, names: Sequence[str]) -> State | None:
+    """The last state with the result as its relation, when the visible columns are the state's, each of them once."""
+    origin = {column.id: column.id for column in root.output}
+    node = root
+    while isinstance(node, Project):
+        sources = {column.id: item.id for column, item in node.items if isinstance(item, ColumnRef)}
+        if any(source not in sources for source in origin.values()):
+            return None
+        origin = {output: sources[source] for output, source in origin.items()}
+        node = node.child
+    if not states or not isinstance(node, Scan) or node.relation != states[-1].relation.name:
+        return None
+    own = {column.id: stored for column, (stored, _) in zip(node.columns, states[-1].relation.columns, strict=True)}
+    visible = [own[origin[column.id]] for column in root.output]
+    if len(set(visible)) != len(own) or len(visible) != len(own):
+        return None
+    shown = dict(zip(visible, names, strict=True))
+    key = tuple(shown[column] for column, name in states[-1].relation.columns if name in states[-1].key)
+    relation = Relation(RESULT, tuple(shown.items()))
+    return replace(states[-1], relation=relation, key=key)
 
 
 def canonical(value: object, numbers: dict[str, int] | None = None) -> object:
@@ -203,7 +239,7 @@ class _Lowering:
         return project_columns(result, node.output)
 
     def _aggregate(self, node: Aggregate) -> Project:
-        components = Components(self.ids, self.options)
+        components = Components(self.ids, self.options, grouped=bool(node.keys))
         components.rows()
         finals = [(column, components.final(call)) for column, call in node.aggregates]
         keys = tuple((key, self.ids.like(key)) for key in node.keys)

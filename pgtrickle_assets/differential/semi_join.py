@@ -114,11 +114,19 @@ def semi_join_delta(derivation: Derivation, node: Node) -> View | None:
     changed = derivation.delta(node.left)
     if changed is not None:
         parts.append(changed_rows_matched(derivation, match, node.kind, changed))
-    right = changed_right(derivation, match, match.right_columns)
-    if right is not None:
-        flips = flipped_rows(derivation, match, right, None)
+    flips = _flips(derivation, match)
+    if flips is not None:
         parts.append(flips if node.kind == "semi" else negated(flips, node.left.output, derivation.ids))
     return union(parts, node.output, derivation.ids) if parts else None
+
+
+def _flips(derivation: Derivation, match: Match) -> View | None:
+    pairs = match.equalities()
+    if pairs is not None:
+        delta = derivation.delta(match.right)
+        return None if delta is None else _flips_by_key(derivation, match, pairs, delta, None)
+    right = changed_right(derivation, match, match.right_columns)
+    return None if right is None else flipped_rows(derivation, match, right, None)
 
 
 def negated(view: View, columns: Sequence[Column], ids: IdGenerator) -> View:
@@ -173,7 +181,7 @@ def flipped_rows(derivation: Derivation, match: Match, right: Relation, left: Re
     """
     pairs = match.equalities()
     if pairs is not None:
-        return _flips_by_key(derivation, match, pairs, right, left)
+        return _flips_by_key(derivation, match, pairs, right.scan(derivation.ids), left)
     return _flips_by_row(derivation, match, right, left or candidates(derivation, match, right))
 
 
@@ -182,7 +190,7 @@ _CHANGE = Column("matches_change", INT64)
 
 
 def _flips_by_key(
-    derivation: Derivation, match: Match, pairs: Sequence[KeyEquality], right: Relation, left: Relation | None
+    derivation: Derivation, match: Match, pairs: Sequence[KeyEquality], right: View, left: Relation | None
 ) -> View:
     ids = derivation.ids
     keys = tuple(ids.column(value.type, name=f"key_{n}") for n, (_, value, _) in enumerate(pairs, start=1))
@@ -203,13 +211,12 @@ def _flips_by_key(
 
 
 def _change_per_key(
-    derivation: Derivation, pairs: Sequence[KeyEquality], keys: Sequence[Column], right: Relation
+    derivation: Derivation, pairs: Sequence[KeyEquality], keys: Sequence[Column], right: View
 ) -> Relation:
     """Net change of the number of right rows per key; keys whose changes cancel are left out."""
     ids = derivation.ids
-    view = right.scan(ids)
-    items = [(key, view.expression(value)) for key, (_, value, _) in zip(keys, pairs, strict=True)]
-    view = project(view, items, ids)
+    items = [(key, right.expression(value)) for key, (_, value, _) in zip(keys, pairs, strict=True)]
+    view = project(right, items, ids)
     for key, (_, _, null_safe) in zip(keys, pairs, strict=True):
         if not null_safe:
             view = view.with_node(Filter(view.node, is_not_null(view.ref(key))))

@@ -84,6 +84,11 @@ def affected_keys(derivation: Derivation, changed: View, keys: Sequence[Column],
     return derivation.materialize(distinct, keys or (TOUCHED,), rule)
 
 
+def reached_by(_derivation: Derivation, changed: Relation) -> Relation:
+    """A relation with every key that changed rows, old and new, have: the changed rows themselves."""
+    return changed
+
+
 def of_affected(derivation: Derivation, view: View, keys: Sequence[tuple[Column, Column]], affected: Relation) -> View:
     """Rows of the view whose key (view column, key column) is affected; without keys all of them, if any is."""
     return restrict(view, [(mine, key, True) for mine, key in keys], affected, derivation.ids)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pgtrickle_assets.differential.aggregate import as_bag
 from pgtrickle_assets.differential.derivation import Derivation, read_current
 from pgtrickle_assets.differential.expressions import greater, integer, less, same
-from pgtrickle_assets.differential.state import State, affected_keys, difference, of_affected
+from pgtrickle_assets.differential.state import State, affected_keys, difference, of_affected, reached_by
 from pgtrickle_assets.differential.view import Relation, View, consolidated, joined, project, select, union
 from pgtrickle_assets.query.plan import Column, Filter, SortKey, TopK
 from pgtrickle_assets.query.rewrite import TRUE, IdGenerator, map_sort_keys, ref
@@ -63,7 +63,7 @@ class TopKState(State):
             return None
         ids = derivation.ids
         changed = derivation.materialize(consolidated(delta, self.columns, ids), self.columns, self.rule)
-        affected = affected_keys(derivation, changed.scan(ids), self.partition, self.rule)
+        affected = reached_by(derivation, changed)
         old_rows = self._affected_rows(derivation, self.stored(derivation), affected, of_state=True)
         old = derivation.materialize(old_rows, self.relation.plan_columns, self.rule)
         new = self._new_top(derivation, changed, affected, old)

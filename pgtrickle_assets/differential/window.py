@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from pgtrickle_assets.differential.aggregate import as_bag
 from pgtrickle_assets.differential.derivation import Derivation, read_current
-from pgtrickle_assets.differential.state import State, affected_keys, difference, of_affected
+from pgtrickle_assets.differential.state import State, difference, of_affected, reached_by
 from pgtrickle_assets.differential.view import View, consolidated, project, union, weighted
 from pgtrickle_assets.query.plan import Column, ColumnRef, Window, WindowCall
 from pgtrickle_assets.query.rewrite import IdGenerator, map_window
@@ -54,7 +54,7 @@ class WindowState(State):
         ids = derivation.ids
         columns = tuple(column for column, _ in self.inputs)
         changed = derivation.materialize(consolidated(delta, columns, ids), columns, self.rule)
-        affected = affected_keys(derivation, changed.scan(ids), self.partition, self.rule)
+        affected = reached_by(derivation, changed)
         stored_as = {column.id: stored for column, stored in self.inputs}
         pairs = [(stored_as[key.id], key) for key in self.partition]
         state_columns = self.relation.plan_columns

@@ -114,7 +114,8 @@ class Warehouse:
             self.connection.execute(f"DELETE FROM {table.delta}")
             self.connection.execute(
                 f"INSERT INTO {table.delta} SELECT {names}, CAST(sum(pgt_n) AS BIGINT) FROM "
-                f"(SELECT {names}, 1 AS pgt_n FROM {table.new} UNION ALL SELECT {names}, -1 FROM {table.old}) GROUP BY ALL HAVING sum(pgt_n) <> 0"
+                f"(SELECT {names}, 1 AS pgt_n FROM {table.new} UNION ALL SELECT {names}, -1 FROM {table.old}) "
+                "GROUP BY ALL HAVING sum(pgt_n) <> 0"
             )
 
     def add_difference(self) -> None:
@@ -134,7 +135,8 @@ class Warehouse:
             table = self.tables[name]
             names = ", ".join(quote(c.name) for c in table.columns)
             self.connection.execute(
-                f"INSERT INTO {table.delta} SELECT {names}, 1 FROM {table.old} UNION ALL SELECT {names}, -1 FROM {table.old}"
+                f"INSERT INTO {table.delta} SELECT {names}, 1 FROM {table.old} UNION ALL "
+                f"SELECT {names}, -1 FROM {table.old}"
             )
 
     def settle(self) -> None:

@@ -370,7 +370,7 @@ class Scenario:
 def scenarios(draw: Any, operators: Sequence[str] = OPERATORS_ALL, depth: int = 4, top: str = "") -> Scenario:
     """A random scenario; tables have at most a handful of rows. `top` is the operator at the root, if given."""
     names = ["t1", "t2"]
-    builder = Builder(draw, {name: TABLE_COLUMNS for name in names}, operators)
+    builder = Builder(draw, dict.fromkeys(names, TABLE_COLUMNS), operators)
     levels = draw(st.sampled_from([1, 2, depth - 1, depth]))
     root = getattr(builder, top)(levels) if top else builder.node(levels)
     tables = {

@@ -1,8 +1,8 @@
 """The worked examples, differentially on DuckDB, in five ways of cutting their statements into batches and deltas.
 
 (a) one refresh per batch with its net delta; (b) the same with one delta per statement, not netted; (c) one refresh per
-statement; (d) one refresh at the end; (e) as (a), with all rows of every touched table rewritten, as a compaction beside
-real changes leaves it.
+statement; (d) one refresh at the end; (e) as (a), with all rows of every touched table rewritten, as a compaction
+beside real changes leaves it.
 """
 
 from __future__ import annotations

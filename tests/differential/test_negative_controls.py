@@ -20,7 +20,7 @@ from pgtrickle_assets.differential import (
     topk,
     window,
 )
-from pgtrickle_assets.differential.view import View
+from pgtrickle_assets.differential.view import Relation, View
 from pgtrickle_assets.query.plan import Filter, Version
 from pgtrickle_assets.query.rewrite import FALSE, TRUE, ref
 from tests.differential.plan_generator import Scenario, scenarios
@@ -56,6 +56,13 @@ def _only_inserted(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(derivation, inserted, keys, rule)
 
     return broken
+
+
+def _only_inserted_rows(derivation: Any, changed: Relation) -> Relation:
+    view = changed.scan(derivation.ids)
+    assert view.weight is not None
+    inserted = view.with_node(Filter(view.node, aggregate.greater(ref(view.weight), aggregate.integer(0))))
+    return derivation.materialize(inserted, changed.plan_columns, "broken")
 
 
 def _null_unsafe(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -132,10 +139,10 @@ MUTATIONS = (
         "groups found by new rows only", "aggregate", ("aggregate",), _wrap(recompute, "affected_keys", _only_inserted)
     ),
     Mutation(
-        "partitions found by new rows only", "window", ("window",), _wrap(window, "affected_keys", _only_inserted)
+        "partitions found by new rows only", "window", ("window",), _set(window, "reached_by", _only_inserted_rows)
     ),
     Mutation(
-        "top partitions found by new rows only", "top_k", ("top_k",), _wrap(topk, "affected_keys", _only_inserted)
+        "top partitions found by new rows only", "top_k", ("top_k",), _set(topk, "reached_by", _only_inserted_rows)
     ),
     Mutation("groups never die", "distinct", ("distinct",), _set(aggregate, "_alive", lambda *_: TRUE)),
 )
