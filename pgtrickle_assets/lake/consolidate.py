@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -31,7 +32,7 @@ def consolidate(rows: pa.Table) -> pa.Table:
         total = pc.sum(weights).as_py()
         return pa.table({WEIGHT_COLUMN: pa.array([total] if total else [], pa.int64())})
     keys = pa.table([_group_key(rows.column(name)) for name in names], names=[f"k{n}" for n in range(len(names))])
-    keys = keys.append_column("w", weights).append_column("i", pa.array(range(rows.num_rows), pa.int64()))
+    keys = keys.append_column("w", weights).append_column("i", pa.array(np.arange(rows.num_rows, dtype=np.int64)))
     grouped = keys.group_by([f"k{n}" for n in range(len(names))], use_threads=False).aggregate(
         [("w", "sum"), ("i", "min")]
     )
