@@ -4,7 +4,7 @@ import math
 from collections import Counter
 
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgtrickle_assets.lake.consolidate import consolidate
@@ -38,6 +38,7 @@ def test_a_relation_without_columns_keeps_its_count():
     assert consolidate(zset([1, -1])).num_rows == 0
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.one_of(st.none(), st.integers(0, 2)), st.sampled_from("ab"), st.integers(-2, 2))))
 def test_the_result_is_the_sum(rows):
     table = zset(

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgtrickle_assets.lake.model import LakeColumn
@@ -39,6 +39,7 @@ def test_texts_are_those_that_duckdb_stores(value, kind, text):
     assert value_text(value, kind) == text
 
 
+@settings(deadline=None)
 @given(st.text(min_size=1).map(lambda text: text * 300))
 def test_a_cut_bound_still_bounds(text):
     low, high = lower_bound(text, t.VARCHAR), upper_bound(text, t.VARCHAR)
