@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import click
 import typer
 
-from pgtrickle_assets.cli import inspecting, projects, refreshing, services
+from pgtrickle_assets.cli import demonstration, inspecting, projects, refreshing, services
 from pgtrickle_assets.cli.output import print_error, stderr
 from pgtrickle_assets.errors import PgTrickleError
 
@@ -25,7 +25,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _module in (projects, refreshing, inspecting, services):
+for _module in (demonstration, projects, refreshing, inspecting, services):
     _module.register(app)
 
 _INTERRUPTED = 130

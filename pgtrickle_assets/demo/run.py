@@ -59,9 +59,7 @@ def run_demo(options: DemoOptions) -> DemoReport:
 
 @contextmanager
 def _open(options: DemoOptions) -> Iterator[Player]:
-    from pgtrickle_assets.build import build_definitions
-    from pgtrickle_assets.connections import Connections, project_settings
-    from pgtrickle_assets.demo.dagster_runs import dagster_instance
+    from pgtrickle_assets.cli.workspace import Workspace as CommandWorkspace
     from pgtrickle_assets.demo.load import load_flights
     from pgtrickle_assets.demo.player import Player
     from pgtrickle_assets.project import Project
@@ -70,22 +68,20 @@ def _open(options: DemoOptions) -> Iterator[Player]:
     from pgtrickle_assets.services.spark import spark_session
 
     folder = example_folder()
-    project = Project.load(folder)
-    settings = project_settings(project)
-    connections = Connections(project, settings)
+    command = CommandWorkspace(Project.load(folder))
     options.progress("Starting PostgreSQL")
-    source = connections.source_dsn(SOURCE).get_secret_value()
+    source = command.connections.source_dsn(SOURCE).get_secret_value()
     options.progress("Loading a year of flights")
     if not load_flights(source, folder / "source"):
         options.progress("The flights of an earlier run are still there")
     options.progress("Setting up capture and the lake")
-    with Workspace.open(project, settings, lambda: spark_session(settings)) as workspace:
+    settings = command.settings
+    with Workspace.open(command.project, settings, lambda: spark_session(settings)) as workspace:
         engine = RefreshEngine(workspace)
         seen = engine.sync()
-        project.remember(lambda known: replace(seen, bounds={**known.bounds, **seen.bounds}))
-        definitions = build_definitions(engine.project)
-        with dagster_instance(connections) as instance:
-            yield Player(folder, source, workspace, engine, definitions, instance, options.progress)
+        command.project.remember(lambda known: replace(seen, bounds={**known.bounds, **seen.bounds}))
+        with command.instance() as instance:
+            yield Player(folder, source, workspace, engine, command.definitions, instance, options.progress)
 
 
 def _report(player: Player) -> DemoReport:

@@ -44,7 +44,8 @@ def _query(dsn: str, query: str) -> list[tuple[object, ...]]:
 
 
 def _content(dsn: str, columns: str = "*", table: str = "flights") -> object:
-    return _query(dsn, f"SELECT md5(string_agg(t::text, E'\\n' ORDER BY t::text)) FROM (SELECT {columns} FROM {table}) t")
+    rows = f"SELECT {columns} FROM {table}"
+    return _query(dsn, f"SELECT md5(string_agg(t::text, E'\\n' ORDER BY t::text)) FROM ({rows}) t")
 
 
 def test_the_whole_year_is_loaded(loaded: str) -> None:
@@ -106,7 +107,7 @@ def test_corrections_move_join_keys(flights: str) -> None:
 
 def test_the_undone_batch_changes_nothing_that_is_read(flights: str) -> None:
     play(flights, BATCHES[0], EXAMPLE / "batches")
-    read = {table: "*" for table in SOURCE_TABLES} | {"planes": "tailnum, manufacturer, model, seats, year_built"}
+    read = dict.fromkeys(SOURCE_TABLES, "*") | {"planes": "tailnum, manufacturer, model, seats, year_built"}
     before = [_content(flights, columns, table) for table, columns in read.items()]
     play(flights, Batch("undone", ("undone",), days=0), EXAMPLE / "batches")
     assert [_content(flights, columns, table) for table, columns in read.items()] == before

@@ -29,8 +29,9 @@ def lake(database: str, tmp_path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("CREATE TABLE facts (id integer, amount numeric(10, 2), seen_at timestamptz)")
         connection.execute(
-            "INSERT INTO facts VALUES (1, 1.10, '2024-01-01 00:00:00Z'), (1, 2.20, '2024-01-02 00:00:00Z'), (2, 0.30, NULL),"
-            " (2, NULL, NULL)"
+            "INSERT INTO facts VALUES "
+            "(1, 1.10, '2024-01-01 00:00:00Z'), (1, 2.20, '2024-01-02 00:00:00Z'), (2, 0.30, NULL), "
+            "(2, NULL, NULL)"
         )
     with connect() as duck:
         duck.execute(f"ATTACH 'ducklake:postgres:{database}' AS lake (DATA_PATH '{tmp_path}/', METADATA_SCHEMA 'main')")
