@@ -93,7 +93,9 @@ def _holds_text(kind: pa.DataType) -> bool:
 def inlined_table(columns: Sequence[LakeColumn], table: LakeTable, rows: InlinedRows) -> pa.Table:
     """Rows that live in the catalog, as a table with `columns`."""
     if not rows.rows:
-        return arrow_schema(columns).empty_table()
+        # Not from an empty list: that would import pandas, which takes longer than the rest of a small read.
+        schema = arrow_schema(columns)
+        return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
     places = {column.id: place for place, column in enumerate(table.columns)}
     arrays = [pa.array([row[places[column.id]] for row in rows.rows], arrow_type(column.type)) for column in columns]
     return pa.Table.from_arrays(arrays, schema=arrow_schema(columns))
