@@ -1,0 +1,134 @@
+"""What `derive` decides: strategy, state tables, steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pgtrickle_assets.differential.derive import derive
+from pgtrickle_assets.differential.reasons import OBSTACLES, RULES, obstacle, rule
+from pgtrickle_assets.differential.steps import RESULT, DeriveOptions, InputChange
+from pgtrickle_assets.query.plan import (
+    Aggregate,
+    AggregateCall,
+    Call,
+    Column,
+    Distinct,
+    Filter,
+    Join,
+    Literal,
+    Opaque,
+    Project,
+    UnionAll,
+    Version,
+)
+from pgtrickle_assets.query.rewrite import ref, scans
+from pgtrickle_assets.query.types import BOOLEAN, FLOAT64, INT64
+from tests.unit.differential.trees import column, count_by, plan, scan
+
+BOTH = InputChange()
+
+
+def _sum_of_floats() -> Aggregate:
+    child = scan("l", "a")
+    child = replace(child, columns=(replace(child.columns[0], type=FLOAT64),))
+    total = Column("s", FLOAT64, name="s")
+    return Aggregate(child, (), ((total, AggregateCall("sum", (ref(child.columns[0]),), FLOAT64)),))
+
+
+def test_opaque_part_makes_the_plan_full_with_its_reason() -> None:
+    part = Opaque("recursive_cte", "WITH RECURSIVE t", (scan("l", "a"),), (), (Column("x", INT64, name="x"),))
+    found = derive(plan(part))
+    assert not found.differential
+    assert [reason.code for reason in found.reasons] == ["recursive_cte"]
+    assert found.state_tables == ()
+    assert [step.role for step in found.full_steps()] == ["result"]
+    with pytest.raises(ValueError, match="no delta steps"):
+        found.delta_steps({"l": BOTH})
+
+
+def test_stable_function_makes_the_plan_full() -> None:
+    found = derive(replace(plan(scan("l", "a")), stable_functions=("now",)))
+    assert [(reason.code, reason.detail) for reason in found.reasons] == [("stable_function", "now() moves with time")]
+
+
+def test_linear_plan_needs_no_state() -> None:
+    found = derive(plan(Filter(scan("l", "a"), Call("is_null", (ref(scan("l", "a").columns[0]),), BOOLEAN))))
+    assert found.state_tables == ()
+    (step,) = found.delta_steps({"l": BOTH})
+    assert step.target == RESULT
+    assert step.weighted
+
+
+def test_result_that_carries_its_state_has_no_second_table() -> None:
+    found = derive(plan(count_by(scan("l", "a"), "a")))
+    assert found.state_tables == ()
+    steps = found.delta_steps({"l": BOTH})
+    assert [step.role for step in steps] == ["intermediate", "result"]
+    reads = [(part.relation, part.version) for part in scans(steps[-1].query)]
+    assert (RESULT, Version.OLD) in reads
+
+
+def test_hidden_count_needs_a_state_table() -> None:
+    child = scan("l", "a")
+    found = derive(plan(Distinct(child)))
+    (state,) = found.state_tables
+    assert [c.name for c in state.columns] == ["a_1", "rows_2"]
+    assert state.key == ("a_1",)
+
+
+def test_having_keeps_the_state_of_hidden_groups() -> None:
+    grouped = count_by(scan("l", "a"), "a")
+    visible = Filter(grouped, Call(">", (ref(column(grouped, "n")), Literal(1, INT64)), BOOLEAN))
+    (state,) = derive(plan(visible)).state_tables
+    assert state.rule == "group_by"
+
+
+def test_equal_subplans_share_one_state_table() -> None:
+    first, second = count_by(scan("l", "a"), "a"), count_by(scan("l", "a"), "a")
+    renamed = Project(second, tuple((Column(f"z{i}", c.type), ref(c)) for i, c in enumerate(second.output)))
+    both = UnionAll((first, renamed), tuple(Column(f"u{i}", c.type, name=f"u{i}") for i, c in enumerate(first.output)))
+    assert len(derive(plan(both)).state_tables) == 1
+
+
+def test_float_sums_are_recomputed_unless_the_user_opts_in() -> None:
+    (state,) = derive(plan(_with_filter(_sum_of_floats()))).states
+    assert state.rule == "recompute_groups"
+    (state,) = derive(plan(_with_filter(_sum_of_floats())), DeriveOptions(algebraic_floats=True)).states
+    assert state.rule == "aggregate_all"
+
+
+def _with_filter(node: Aggregate) -> Filter:
+    return Filter(node, Call("is_not_null", (ref(node.output[0]),), BOOLEAN))
+
+
+def test_insert_only_delta_never_rescans_an_extremum() -> None:
+    child = scan("l", "a", "b")
+    low = Column("m", child.columns[0].type, name="m")
+    root = Aggregate(child, (child.columns[1],), ((low, AggregateCall("min", (ref(child.columns[0]),), low.type)),))
+    maintenance = derive(plan(root))
+    rules = [step.rule for step in maintenance.delta_steps({"l": InputChange(deletes=False)})]
+    assert "min_max_rescan" not in rules
+    assert "min_max_rescan" in [step.rule for step in maintenance.delta_steps({"l": BOTH})]
+
+
+def test_exists_without_correlation_becomes_a_count() -> None:
+    node = Join("semi", scan("l", "a"), scan("r", "b"), None)
+    assert [state.rule for state in derive(plan(node)).states] == ["aggregate_all"]
+
+
+def test_steps_are_the_same_every_time() -> None:
+    node = count_by(Join("left", scan("l", "a"), scan("r", "b"), None), "a")
+    first, second = derive(plan(node)), derive(plan(node))
+    assert first.delta_steps({"l": BOTH, "r": BOTH}) == second.delta_steps({"l": BOTH, "r": BOTH})
+    assert first.delta_steps({"l": BOTH}) == first.delta_steps({"l": BOTH})
+
+
+def test_every_step_names_a_rule_of_the_table() -> None:
+    node = Distinct(count_by(Join("full", scan("l", "a"), scan("r", "b"), None), "a"))
+    steps = derive(plan(node)).delta_steps({"l": BOTH, "r": BOTH})
+    assert {step.rule for step in steps} <= {found.name for found in RULES}
+    assert rule("semi_join").source
+    assert obstacle("something new").code == "unsupported_construct"
+    assert all(found.advice for found in OBSTACLES)
