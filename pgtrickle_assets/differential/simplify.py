@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pgtrickle_assets.differential.expressions import integer, null_of
+from pgtrickle_assets.query.collapse import collapse_projections
 from pgtrickle_assets.query.plan import (
     Aggregate,
     Column,
@@ -31,36 +32,44 @@ from pgtrickle_assets.query.plan import (
 from pgtrickle_assets.query.rewrite import FALSE, ref
 
 
-def simplify(node: Node, is_empty: Callable[[Scan], bool]) -> Node | None:  # noqa: C901 - one case per operator
-    """The same relation without parts that are known to be empty; None when nothing can be left.
+def simplify(node: Node, is_empty: Callable[[Scan], bool]) -> Node | None:
+    """The same relation without parts that are known to be empty and without needless projections.
 
     Args:
         node: A plan.
         is_empty: Whether the relation of a scan has no rows in the scan's version.
+
+    Returns:
+        The plan to run, or None when nothing can be left.
     """
+    left = _without_empty(node, is_empty)
+    return None if left is None else collapse_projections(left)
+
+
+def _without_empty(node: Node, is_empty: Callable[[Scan], bool]) -> Node | None:  # noqa: C901 - one case per operator
     match node:
         case Scan():
             return None if is_empty(node) else node
         case Values():
             return node if node.rows else None
         case Filter():
-            child = simplify(node.child, is_empty)
+            child = _without_empty(node.child, is_empty)
             return None if child is None or node.predicate == FALSE else replace(node, child=child)
         case Project() | Distinct() | Window() | TopK() | Generate():
-            child = simplify(node.child, is_empty)
+            child = _without_empty(node.child, is_empty)
             return None if child is None else replace(node, child=child)
         case Aggregate():
-            child = simplify(node.child, is_empty)
+            child = _without_empty(node.child, is_empty)
             if child is not None:
                 return replace(node, child=child)
             return None if node.keys else _aggregate_of_nothing(node)
         case Join():
-            return _join(node, simplify(node.left, is_empty), simplify(node.right, is_empty))
+            return _join(node, _without_empty(node.left, is_empty), _without_empty(node.right, is_empty))
         case UnionAll():
-            parts = [part for part in (simplify(child, is_empty) for child in node.children) if part is not None]
+            parts = [part for part in (_without_empty(child, is_empty) for child in node.children) if part is not None]
             return _union(node, parts)
         case SetOperation():
-            return _set_operation(node, simplify(node.left, is_empty), simplify(node.right, is_empty))
+            return _set_operation(node, _without_empty(node.left, is_empty), _without_empty(node.right, is_empty))
         case Opaque():
             return node
 

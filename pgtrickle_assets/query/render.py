@@ -1,7 +1,7 @@
 """A plan as SQL text for Spark or DuckDB.
 
-Each node becomes one common table expression whose columns are named by their ids, so the text reads like the plan and no
-column can be captured by another. Engines inline these expressions, since each is used once.
+Each node becomes one derived table whose columns are named by their ids, so no column can be captured by another.
+Common table expressions would read better, but Spark takes several times as long to analyse them.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _Renderer:
         self.dialect: Dialect = dialect
         self.relation_name = relation_name
         self.writer = ExpressionWriter(dialect)
-        self.ctes: list[tuple[str, str]] = []
+        self.tables = 0
 
     def statement(self, node: Node, output: Sequence[tuple[str, str]] | None) -> str:
         name = self.relation(node)
@@ -75,18 +75,16 @@ class _Renderer:
         items = ", ".join(
             self.quote(i) if i == label else f"{self.quote(i)} AS {self.quote(label)}" for i, label in pairs
         )
-        ctes = ",\n".join(f"{name} AS (\n  {text}\n)" for name, text in self.ctes)
-        return f"WITH {ctes}\nSELECT {items or '1'}\nFROM {name}"
+        return f"SELECT {items or '1'}\nFROM {name}"
 
     def quote(self, name: str) -> str:
         return identifier(name, self.dialect)
 
     def relation(self, node: Node) -> str:
-        """Write a node as a common table expression and return its name."""
+        """Write a node as a derived table."""
         text = self.query(node)
-        name = f"pgt_{len(self.ctes) + 1}"
-        self.ctes.append((name, text))
-        return name
+        self.tables += 1
+        return f"(\n{text}\n) AS pgt_{self.tables}"
 
     def names(self, columns: Sequence[Column]) -> str:
         """Column list; a relation without columns still needs one to count its rows by."""

@@ -34,6 +34,8 @@ define("floor(float8) -> float8")
 define("round(numeric)", _rounded, canonical="round_decimal")
 define("round(numeric, int4)", _rounded, canonical="round_decimal")
 define("round(float8) -> float8", canonical="round_float")
+# PostgreSQL has none; Spark and DuckDB do, and whoever casts to double before rounding means it.
+define("round(float8, int4) -> float8", canonical="round_float_places")
 define("trunc(numeric)", _rounded)
 define("trunc(numeric, int4)", _rounded)
 define("trunc(float8) -> float8")
