@@ -23,7 +23,8 @@ from pgtrickle_assets.query.types import DATE, INT32, TIMESTAMP, TIMESTAMPTZ, VA
 if TYPE_CHECKING:
     from pgtrickle_assets.query.expressions import Analyzer
 
-_NEEDS_FLOAT = frozenset({"sqrt", "cbrt", "exp", "ln", "log", "log10", "power", "pow"})
+_NEEDS_FLOAT = frozenset({"sqrt", "exp", "ln", "log", "log10", "power", "pow"})
+"""Functions that PostgreSQL also has for numeric, with more digits than a double."""
 
 
 def _anonymous(analyzer: Analyzer, node: exp.Anonymous) -> Expression:
@@ -50,7 +51,8 @@ def resolved(analyzer: Analyzer, name: str, args: list[Expression], line: int | 
     """A call of the overload that fits the arguments."""
     kinds = [arg.type for arg in args]
     signature = signatures.resolve(name, kinds)
-    if signature is None:
+    numeric = name in _NEEDS_FLOAT and any(k.name == "decimal" for k in kinds) and not any(k.is_float for k in kinds)
+    if signature is None or numeric:
         raise unknown_function(name, args, line)
     converted: list[Expression] = []
     for index, arg in enumerate(args):

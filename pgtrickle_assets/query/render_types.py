@@ -53,7 +53,11 @@ def identifier(name: str, dialect: Dialect) -> str:
 def text_literal(value: str, dialect: Dialect) -> str:
     """A string constant. Spark reads backslashes as escapes and ${...} as variables, so both are written as escapes."""
     if dialect == "duckdb":
-        return "'" + value.replace("'", "''") + "'"
+        if "\n" not in value and "\r" not in value:
+            return "'" + value.replace("'", "''") + "'"
+        # On one line, so that the text of a query can be indented.
+        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+        return "E'" + escaped.replace("\n", "\\n").replace("\r", "\\r") + "'"
     escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024")
     return "'" + escaped.replace("\n", "\\n").replace("\r", "\\r").replace("\0", "\\0") + "'"
 
