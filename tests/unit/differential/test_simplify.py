@@ -19,7 +19,7 @@ from pgtrickle_assets.query.plan import (
     UnionAll,
     Values,
 )
-from pgtrickle_assets.query.rewrite import FALSE, TRUE
+from pgtrickle_assets.query.rewrite import FALSE, TRUE, scans, walk
 from pgtrickle_assets.query.types import INT32, INT64
 from tests.unit.differential.trees import count_by, equal, scan
 
@@ -59,8 +59,8 @@ def test_outer_join_without_right_rows_extends_the_left_by_nulls(kind: JoinKind)
 def test_union_keeps_the_branches_that_may_have_rows() -> None:
     both = UnionAll((LEFT, RIGHT), (Column("u", INT32),))
     found = _without(both, "r")
-    assert isinstance(found, Project)
-    assert found.child == LEFT
+    assert found is not None
+    assert [part.relation for part in scans(found)] == ["l"]
     assert [column.id for column in found.output] == ["u"]
     assert _without(both, "l", "r") is None
 
@@ -73,8 +73,8 @@ def test_grouping_of_nothing_is_empty_but_a_total_has_its_row() -> None:
 def test_except_without_right_rows_is_the_left_side_made_distinct() -> None:
     node = SetOperation("except", False, LEFT, RIGHT, (Column("u", INT32),))
     found = _without(node, "r")
-    assert isinstance(found, Project)
-    assert isinstance(found.child, Distinct)
+    assert found is not None
+    assert any(isinstance(part, Distinct) for part in walk(found))
     assert _without(SetOperation("intersect", True, LEFT, RIGHT, node.columns), "r") is None
 
 
