@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from pgtrickle_assets.schema_cache import KnownSchemas
     from pgtrickle_assets.settings import Settings
 
-_DEAD_AFTER_SECONDS = 600.0
-
 
 class RefreshEngine:
     """Refreshes of one project; see `open`."""
@@ -260,10 +258,11 @@ class RefreshEngine:
 
     def _recover(self) -> None:
         """Close what dead processes left open, so that it can be tried again."""
-        retries = self._workspace.settings.ducklake_sink_max_retries
+        settings = self._workspace.settings
+        dead_after, retries = settings.delivery_dead_after_seconds, settings.ducklake_sink_max_retries
         with self._workspace.lake.connection() as connection, connection.transaction():
-            deliveries.fail_abandoned(connection, dead_after_seconds=_DEAD_AFTER_SECONDS, max_retries=retries)
-            refresh_history.fail_abandoned(connection, dead_after_seconds=_DEAD_AFTER_SECONDS)
+            deliveries.fail_abandoned(connection, dead_after_seconds=dead_after, max_retries=retries)
+            refresh_history.fail_abandoned(connection, dead_after_seconds=dead_after)
 
 
 def _row_count(lake: Any, table: Any) -> int | None:

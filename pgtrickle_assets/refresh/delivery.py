@@ -44,12 +44,12 @@ class Attempts:
     Attributes:
         limit: Attempts in all.
         started: Called with the attempt's number before it begins.
-        failed: Called with the error of a failed attempt, whether another one follows here, and the pause before it.
+        failed: Called with the error of a failed attempt and the pause before the next; says whether there may be one.
     """
 
     limit: int
     started: Callable[[int], None]
-    failed: Callable[[Exception, bool, float], None]
+    failed: Callable[[Exception, float], bool]
 
 
 def deliver(
@@ -84,9 +84,8 @@ def deliver(
         except Exception as error:
             # A frontier that moved means that someone else did the work: no attempt will change that.
             passing = isinstance(error, TransientError) and not isinstance(error, StaleFrontierError)
-            again = passing and attempt < attempts.limit
-            attempts.failed(error, again, pause)
-            if not again:
+            allowed = attempts.failed(error, pause)
+            if not (passing and allowed and attempt < attempts.limit):
                 raise
         time.sleep(pause)
         attempt += 1

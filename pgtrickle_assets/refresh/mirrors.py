@@ -259,6 +259,6 @@ class _RecopyError(PgTrickleError):
         self.tables = tables
 
 
-def _log_failure(error: Exception, again: bool, _: float) -> None:
-    if again:
-        logger.warning("Writing mirrors failed, trying again: %s", error)
+def _log_failure(error: Exception, _: float) -> bool:
+    logger.warning("Writing mirrors failed: %s", error)
+    return True

@@ -17,7 +17,7 @@ from pgtrickle_assets.query.types import TableName
 from pgtrickle_assets.refresh.comparison import difference
 from pgtrickle_assets.refresh.model import InputWindow, Strategy, TableDelta
 from pgtrickle_assets.refresh.partition_filter import restricted_to
-from pgtrickle_assets.refresh.relations import Relations, StoredRelation, is_arrow, signs
+from pgtrickle_assets.refresh.relations import Relations, StoredRelation, as_frame, is_arrow, signs
 from pgtrickle_assets.refresh.steps_runner import StepsRunner, needed_columns
 from pgtrickle_assets.refresh.strategy import Choice, PastRefresh, choose
 
@@ -64,6 +64,8 @@ class Preparation:
         definition: The stream table.
         windows: What each input moves over; `since` None where it was not read yet.
         small_delta_rows: Deltas up to this many rows are handled on the driver.
+        expired_policy: What to do when the frontier's snapshot of an input is no longer kept: `fallback` recomputes,
+            `error` fails.
     """
 
     lake: Lake
@@ -71,6 +73,7 @@ class Preparation:
     definition: Definition
     windows: tuple[InputWindow, ...]
     small_delta_rows: int
+    expired_policy: str = "fallback"
 
     def whole(self, *, full_because: tuple[str, str] | None, past: Sequence[PastRefresh]) -> Computation:
         """The stream table with its states, by the strategy that fits.
@@ -85,6 +88,8 @@ class Preparation:
                 stored = self._stored()
                 choice = self._choose(stored, past)
             except (LakeHistoryExpiredError, LakeTableReplacedError) as error:
+                if self.expired_policy == "error":
+                    raise
                 full_because = ("history_expired", error.message)
             else:
                 planned = monotonic() - started
@@ -179,7 +184,7 @@ class Preparation:
 
         name = self.definition.tables[step.target]
         table = self._table(name, head)
-        content = session.createDataFrame(rows) if is_arrow(rows) else rows
+        content = as_frame(session, rows)
         scan = self.lake.scan(table)
         if scan.row_count == 0:
             weighted = content.withColumn(WEIGHT_COLUMN, f.lit(1).cast("bigint"))

@@ -16,6 +16,7 @@ from pgtrickle_assets.errors import PgTrickleError, TransientError
 from pgtrickle_assets.partitions import ALL_KEY, count_by_key
 from pgtrickle_assets.query.types import TableName
 from pgtrickle_assets.refresh.delivery import Attempts, Identity, deliver
+from pgtrickle_assets.refresh.heartbeat import beating
 from pgtrickle_assets.refresh.model import InputWindow, PreparedRefresh, RefreshResult, Strategy
 from pgtrickle_assets.refresh.preparation import Computation, Preparation
 from pgtrickle_assets.refresh.relations import is_arrow
@@ -148,7 +149,14 @@ class Refreshing:
         windows: tuple[InputWindow, ...],
         past: Sequence[PastRefresh],
     ) -> Computation:
-        preparation = Preparation(self.lake, self.spark, self.definition, windows, self.settings.small_delta_rows)
+        preparation = Preparation(
+            self.lake,
+            self.spark,
+            self.definition,
+            windows,
+            self.settings.small_delta_rows,
+            self.settings.ducklake_compaction_policy,
+        )
         if request.partitions is not None:
             unchanged = frontier is not None and not request.full and not self.needs_rebuild
             if unchanged and not preparation.has_changes():
@@ -231,9 +239,9 @@ class Refreshing:
             with self.lake.connection() as connection:
                 deliveries.begin_attempt(connection, delivery_id)
 
-        def failed(error: Exception, again: bool, pause: float) -> None:
+        def failed(error: Exception, pause: float) -> bool:
             with self.lake.connection() as connection:
-                deliveries.fail(
+                status = deliveries.fail(
                     connection,
                     delivery_id,
                     str(error),
@@ -241,6 +249,7 @@ class Refreshing:
                     max_retries=self.settings.ducklake_sink_max_retries,
                     retry_after_seconds=pause,
                 )
+            return status is DeliveryStatus.FAILED_RETRYABLE
 
         identity = Identity(
             delivery_id,
@@ -249,7 +258,8 @@ class Refreshing:
             {"refresh_id": prepared.refresh_id, "run_id": prepared.run_id, "cut": prepared.cut},
         )
         attempts = Attempts(self.settings.ducklake_sink_max_retries + 1, started, failed)
-        result = deliver(self.lake, writes, identity, attempts, within)
+        with beating(self.lake, delivery_id):
+            result = deliver(self.lake, writes, identity, attempts, within)
         if result is None:
             with self.lake.connection() as connection, connection.transaction(), connection.cursor() as cursor:
                 self._record(cursor, opened, writes, delivery_id, None, clock)
@@ -381,7 +391,13 @@ class Refreshing:
     def _fail(self, refresh_id: int, error: Exception) -> None:
         with self.lake.connection() as connection:
             permanent = isinstance(error, PgTrickleError) and not isinstance(error, TransientError)
-            history.fail(connection, refresh_id, str(error), permanent=permanent)
+            history.fail(
+                connection,
+                refresh_id,
+                str(error),
+                permanent=permanent,
+                max_consecutive_errors=self.settings.max_consecutive_errors,
+            )
 
 
 @dataclass(slots=True)

@@ -21,8 +21,9 @@ from pgtrickle_assets.differential.steps import InputChange
 from pgtrickle_assets.lake.arrow_read import read_delta_arrow
 from pgtrickle_assets.lake.model import WEIGHT_COLUMN, DeltaPlan, LakeTable, ScanPlan
 from pgtrickle_assets.lake.prune import prune
-from pgtrickle_assets.lake.spark_columns import quoted_name
+from pgtrickle_assets.lake.spark_columns import quoted_name, schema_ddl
 from pgtrickle_assets.lake.spark_read import read_delta, read_table
+from pgtrickle_assets.lake.types import from_arrow, spark_type
 from pgtrickle_assets.query.plan import Scan, Version
 from pgtrickle_assets.refresh.one_task import SMALL_SCAN_BYTES
 
@@ -223,8 +224,12 @@ def is_arrow(rows: pa.Table | DataFrame) -> TypeGuard[pa.Table]:
 
 
 def as_frame(spark: SparkSession, rows: pa.Table | DataFrame) -> DataFrame:
-    """The rows as a Spark frame."""
-    return spark.createDataFrame(rows) if is_arrow(rows) else rows
+    """The rows as a Spark frame of exactly their types."""
+    if not is_arrow(rows):
+        return rows
+    # Left to itself, Spark makes a time zone up for a timestamp that has none.
+    columns = [(field.name, spark_type(from_arrow(field.type))) for field in rows.schema]
+    return spark.createDataFrame(rows, schema_ddl(columns))
 
 
 def _matching(frame: DataFrame, key_filter: KeyFilter) -> DataFrame:

@@ -1,0 +1,41 @@
+"""One run in a process of its own: capture, refresh everything, print what was done. For tests that kill it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pgtrickle_assets.project import Project
+from pgtrickle_assets.refresh.api import RefreshEngine
+from pgtrickle_assets.services.spark import spark_session
+from pgtrickle_assets.settings import Settings
+from pgtrickle_assets.stream_table import StreamTable
+
+
+def project_of(config: dict[str, Any]) -> Project:
+    """The project that a configuration describes."""
+    return Project(
+        [StreamTable(**table) for table in config["stream_tables"]],
+        sources={"shop": {"dsn": config["source"]}},
+        lake={"catalog": config["catalog"], "data_path": config["data_path"]},
+        home=Path(config["home"]),
+        name="test",
+    )
+
+
+def main() -> None:
+    config = json.loads(sys.argv[1])
+    settings = Settings(home=Path(config["home"]), ducklake_sink_failure_mode="error")
+    with RefreshEngine.open(project_of(config), settings, lambda: spark_session(settings)) as engine:
+        engine.sync()
+        cut = engine.capture("child").cut if config.get("capture", True) else engine.head()
+        for name in config.get("only") or engine.project.order:
+            result = engine.refresh(name, partitions=config.get("partitions"), cut=cut, run_id="child")
+            print(json.dumps([name, result.strategy.value, result.snapshot]), flush=True)
+    print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main()
