@@ -346,7 +346,7 @@ def load_configured_project() -> Project:
     configured = os.environ.get(PROJECT_VARIABLE)
     if configured:
         return Project.load(configured)
-    from pgtrickle_assets.demo.example import example_folder
+    from pgtrickle_assets.bundled_example import example_folder
 
     return Project.load(example_folder())
 

@@ -130,7 +130,7 @@ def open_workspace(path: Path | None, *, believe_names: bool = False) -> Workspa
 
 def configured_folder() -> Path:
     """The folder that `PGTRICKLE_PROJECT` names, or the bundled example's."""
-    from pgtrickle_assets.demo.example import example_folder
+    from pgtrickle_assets.bundled_example import example_folder
 
     configured = os.environ.get(PROJECT_VARIABLE)
     return Path(configured) if configured else example_folder()
