@@ -40,20 +40,20 @@ if TYPE_CHECKING:
 
 STATISTICS = ("var_pop", "var_samp", "variance", "stddev_pop", "stddev_samp", "stddev")
 PAIRED = (
-    "covar_pop", "covar_samp", "corr", "regr_avgx", "regr_avgy", "regr_count", "regr_intercept", "regr_r2", "regr_slope",
-    "regr_sxx", "regr_sxy", "regr_syy",
+    "covar_pop", "covar_samp", "corr", "regr_avgx", "regr_avgy", "regr_count", "regr_intercept", "regr_r2",
+    "regr_slope", "regr_sxx", "regr_sxy", "regr_syy",
 )  # fmt: skip
 ORDERED_SET = ("percentile_cont", "percentile_disc", "mode")
 AGGREGATES = frozenset(
     {
-        "count", "sum", "avg", "min", "max", "bool_and", "bool_or", "every", "bit_and", "bit_or", "bit_xor", "string_agg",
-        "array_agg", "json_agg", "jsonb_agg", "any_value", *STATISTICS, *PAIRED, *ORDERED_SET,
+        "count", "sum", "avg", "min", "max", "bool_and", "bool_or", "every", "bit_and", "bit_or", "bit_xor",
+        "string_agg", "array_agg", "json_agg", "jsonb_agg", "any_value", *STATISTICS, *PAIRED, *ORDERED_SET,
     }
 )  # fmt: skip
 WINDOW_ONLY = frozenset(
     {
-        "row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead", "first_value", "last_value",
-        "nth_value",
+        "row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead", "first_value",
+        "last_value", "nth_value",
     }
 )  # fmt: skip
 
@@ -179,9 +179,9 @@ def _avg(parts: _Parts) -> AggregateCall:
 
 def _extreme(parts: _Parts) -> AggregateCall:
     arg = _one(parts)
-    if arg.type.name in ("boolean", "json", "uuid", "interval") or arg.type.element is not None:
-        if parts.name != "any_value" or arg.type.name == "interval":
-            raise _wrong(parts)
+    odd = arg.type.name in ("boolean", "json", "uuid") or arg.type.element is not None
+    if arg.type.name == "interval" or (odd and parts.name != "any_value"):
+        raise _wrong(parts)
     return replace(_make(parts, parts.name, (arg,), arg.type), distinct=False)
 
 

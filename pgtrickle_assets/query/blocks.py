@@ -14,7 +14,7 @@ from pgtrickle_assets.query.from_clause import CommonTables
 from pgtrickle_assets.query.limits import limited
 from pgtrickle_assets.query.naming import fold
 from pgtrickle_assets.query.operators import unify
-from pgtrickle_assets.query.parse import line_of
+from pgtrickle_assets.query.parse import line_of, parts_of
 from pgtrickle_assets.query.plan import (
     Column,
     Distinct,
@@ -70,7 +70,7 @@ class QueryBlocks:
         known = dict(tables)
         for item in clause.expressions:
             name = fold(item.args["alias"].this)
-            columns = [fold(part) for part in item.args["alias"].args.get("columns") or []]
+            columns = [fold(part) for part in parts_of(item.args["alias"], "columns")]
             if not isinstance(item.this, (exp.Query, exp.Values)):
                 raise QueryError(f'WITH item "{name}" changes data, which a stream table cannot', line=line_of(item))
             if clause.args.get("recursive") and _mentions(item.this, name):
@@ -176,7 +176,7 @@ class QueryBlocks:
 
 
 def _value(branch: PlannedQuery, position: int) -> Expression:
-    """A column of a branch; a constant of unknown type stands for itself, so that the other branches decide its type."""
+    """A column of a branch; a constant of unknown type stands for itself: the other branches decide its type."""
     item = branch.columns[position]
     return item.untyped or ref(item.column)
 
@@ -196,7 +196,7 @@ def _operands(node: exp.SetOperation) -> list[Any]:
     return [left, node.expression]
 
 
-def _mentions(node: exp.Expression, name: str) -> bool:
+def _mentions(node: exp.Expr, name: str) -> bool:
     return any(
         not table.args.get("db") and fold(table.this) == name
         for table in node.find_all(exp.Table)

@@ -185,7 +185,7 @@ def _bitwise_not(analyzer: Analyzer, node: exp.BitwiseNot) -> Expression:
     return call("bit_not", inner.type, inner)
 
 
-def _parameter(_: Analyzer, node: exp.Expression) -> Expression:
+def _parameter(_: Analyzer, node: exp.Expr) -> Expression:
     raise QueryError("a stream table's query cannot have parameters", line=line_of(node))
 
 

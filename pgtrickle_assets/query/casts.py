@@ -30,7 +30,7 @@ BARE_NUMERIC = decimal(MAX_DECIMAL_PRECISION, 18)
 
 _NUMBERS = ("int16", "int32", "int64", "decimal", "float32", "float64")
 _ALLOWED: dict[str, tuple[str, ...]] = {
-    **{name: (*_NUMBERS, "varchar") for name in _NUMBERS},
+    **dict.fromkeys(_NUMBERS, (*_NUMBERS, "varchar")),
     "int32": (*_NUMBERS, "varchar", "boolean"),
     "boolean": ("int32", "varchar"),
     "varchar": (*_NUMBERS, "boolean", "date", "timestamp", "timestamptz", "time", "uuid", "json"),
@@ -77,7 +77,7 @@ def cast_value(expression: Expression, kind: ColumnType, line: int | None) -> Ex
         QueryError: PostgreSQL has no such cast, or Spark cannot give its result.
     """
     source = expression.type
-    if source == kind or source == UNKNOWN:
+    if source in (kind, UNKNOWN):
         return convert(expression, kind, line=line)
     if kind == INTERVAL or source == INTERVAL:
         raise QueryError("casts from and to interval are not supported", line=line)

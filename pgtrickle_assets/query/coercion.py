@@ -95,7 +95,7 @@ def merge_decimals(kinds: Sequence[ColumnType]) -> ColumnType:
 
 
 def common_type(kinds: Sequence[ColumnType]) -> ColumnType | None:
-    """The type that UNION, CASE, COALESCE, VALUES, ARRAY, IN and comparisons give their operands; None if there is none.
+    """The type that UNION, CASE, COALESCE, VALUES, ARRAY, IN and comparisons give their operands, or None.
 
     Constants of unknown type do not count; all unknown means text.
     """
@@ -129,7 +129,7 @@ def _common_number(kinds: Sequence[ColumnType]) -> ColumnType:
 
 def can_convert(source: ColumnType, target: ColumnType) -> bool:
     """Whether PostgreSQL converts implicitly in a function call."""
-    if source == target or source == UNKNOWN:
+    if source in (target, UNKNOWN):
         return True
     if source.name in NUMERIC_ORDER and target.name in NUMERIC_ORDER:
         return NUMERIC_ORDER.index(source.name) <= NUMERIC_ORDER.index(target.name)

@@ -47,8 +47,8 @@ from pgtrickle_assets.query.types import BOOLEAN, INT32, INTERVAL, UNKNOWN, VARC
 class PendingSubquery:
     """A subquery in an expression, not yet joined; `column` stands for its value.
 
-    `kind` scalar: the value of the only column of `node`. `kind` any: whether `predicate` (over columns of `node` and of the
-    query around it) is true for some row, in three-valued logic; None: whether there is any row.
+    `kind` scalar: the value of the only column of `node`. `kind` any: whether `predicate` (over columns of `node` and
+    of the query around it) is true for some row, in three-valued logic; None: whether there is any row.
     """
 
     kind: str
@@ -83,11 +83,11 @@ class Analyzer:
 
     context: PlanningContext
     scope: Scope
-    plan_subquery: Callable[[exp.Expression, Scope], PlannedQuery]
+    plan_subquery: Callable[[exp.Expr, Scope], PlannedQuery]
     clause: str
     sink: CallSink | None = None
     inside_aggregate: bool = False
-    windows: dict[str, exp.Expression] = field(default_factory=lambda: dict[str, exp.Expression]())
+    windows: dict[str, exp.Expr] = field(default_factory=lambda: dict[str, exp.Expr]())
     pending: dict[str, PendingSubquery] = field(default_factory=lambda: dict[str, PendingSubquery]())
 
     def nested(self) -> Analyzer:
@@ -102,7 +102,8 @@ class Analyzer:
         Raises:
             QueryError: Unknown name, wrong type or a construct that is not supported.
         """
-        handler = _HANDLERS.get(type(node))
+        kind: type[Any] = type(node)
+        handler = _HANDLERS.get(kind)
         if handler is None:
             raise QueryError(f"{type(node).__name__.upper()} is not supported here", line=line_of(node))
         return handler(self, node)
@@ -163,7 +164,7 @@ def _literal(_: Analyzer, node: exp.Literal) -> Expression:
     return number_literal(node.name)
 
 
-def _escape_string(_: Analyzer, node: exp.Expression) -> Expression:
+def _escape_string(_: Analyzer, node: exp.Expr) -> Expression:
     text = node.name
     if isinstance(node, exp.ByteString):
         text = (
@@ -213,11 +214,11 @@ def _comparison(op: str) -> Callable[[Analyzer, Any], Expression]:
     return handle
 
 
-def _and(analyzer: Analyzer, node: exp.Expression) -> Expression:
+def _and(analyzer: Analyzer, node: exp.Expr) -> Expression:
     return conjunction([analyzer.predicate(node.this), analyzer.predicate(node.expression)]) or Literal(True, BOOLEAN)
 
 
-def _or(analyzer: Analyzer, node: exp.Expression) -> Expression:
+def _or(analyzer: Analyzer, node: exp.Expr) -> Expression:
     return disjunction([analyzer.predicate(node.this), analyzer.predicate(node.expression)]) or Literal(True, BOOLEAN)
 
 

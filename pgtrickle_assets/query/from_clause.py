@@ -18,7 +18,7 @@ from pgtrickle_assets.query.lateral import join_lateral
 from pgtrickle_assets.query.naming import fold, output_name
 from pgtrickle_assets.query.opaque import sampled
 from pgtrickle_assets.query.operators import comparison, unify
-from pgtrickle_assets.query.parse import line_of
+from pgtrickle_assets.query.parse import line_of, parts_of
 from pgtrickle_assets.query.plan import (
     Call,
     Column,
@@ -76,7 +76,7 @@ class FromPlanner:
         if clause is None:
             return None
         item = self._with_joins(clause.this, None)
-        for join in select.args.get("joins") or []:
+        for join in parts_of(select, "joins"):
             item = self._join(item, join)
         _unique_aliases(item)
         return item
@@ -84,7 +84,7 @@ class FromPlanner:
     def _with_joins(self, node: Any, left: FromItem | None) -> FromItem:
         """An item and the joins that are attached to it in parentheses."""
         item = self._item(node, left)
-        for join in node.args.get("joins") or []:
+        for join in parts_of(node, "joins"):
             item = self._join(item, join)
         return item
 
@@ -140,7 +140,7 @@ class FromPlanner:
             isinstance(inner, exp.Subquery) and alias is None and inner.args.get("alias")
         ):
             item = self._with_joins(inner, None)
-            for join in node.args.get("joins") or []:
+            for join in parts_of(node, "joins"):
                 item = self._join(item, join)
             if alias is None:
                 return item
@@ -166,7 +166,7 @@ class FromPlanner:
         return self._function(inner, alias, node.args.get("ordinality"), left)
 
     def _analyzer(self, item: FromItem | None, clause: str) -> Analyzer:
-        def plan_subquery(node: exp.Expression, scope: Scope) -> PlannedQuery:
+        def plan_subquery(node: exp.Expr, scope: Scope) -> PlannedQuery:
             return self.blocks.query(node, scope, self.tables)
 
         return Analyzer(self.context, Scope(item, self.parent), plan_subquery, clause)
@@ -249,7 +249,13 @@ class FromPlanner:
         return node
 
     def _outer_with_subqueries(
-        self, how: Any, left: FromItem, right: FromItem, parts: Sequence[Expression], pending: dict[str, Any], line: int | None
+        self,
+        how: Any,
+        left: FromItem,
+        right: FromItem,
+        parts: Sequence[Expression],
+        pending: dict[str, Any],
+        line: int | None,
     ) -> Node:
         """An outer join whose ON has subqueries: their values are computed on the side whose columns they read."""
         keys = self.blocks.table_keys()
@@ -335,7 +341,7 @@ def _alias(alias: Any, default: str, names: Sequence[str], line: int | None) -> 
     if not isinstance(alias, exp.TableAlias):
         return default, list(names)
     label = fold(alias.this) if alias.this is not None else default
-    written = [fold(part.this if isinstance(part, exp.ColumnDef) else part) for part in alias.args.get("columns") or []]
+    written = [fold(part.this if isinstance(part, exp.ColumnDef) else part) for part in parts_of(alias, "columns")]
     if len(written) > len(names):
         raise QueryError(f'table "{label}" has {len(names)} columns available but {len(written)} specified', line=line)
     return label, [*written, *names[len(written) :]]

@@ -18,7 +18,8 @@ _UNITS: dict[str, tuple[str, int]] = {
     "day": ("days", 1), "d": ("days", 1), "week": ("days", 7), "w": ("days", 7),
     "month": ("months", 1), "mon": ("months", 1),
     "year": ("months", 12), "yr": ("months", 12), "y": ("months", 12),
-    "decade": ("months", 120), "century": ("months", 1200), "centurie": ("months", 1200), "millennium": ("months", 12000),
+    "decade": ("months", 120), "century": ("months", 1200), "centurie": ("months", 1200),
+    "millennium": ("months", 12000),
 }  # fmt: skip
 _DAY = 86_400 * 10**6
 _ITEM = re.compile(r"([+-]?\d+(?:\.\d*)?|[+-]?\.\d+)\s*([a-zA-Z]+)")

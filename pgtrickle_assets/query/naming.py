@@ -13,10 +13,10 @@ UNNAMED = "?column?"
 _TYPE_NAMES = {
     "INT": "int4", "BIGINT": "int8", "SMALLINT": "int2", "DOUBLE": "float8", "FLOAT": "float4", "DECIMAL": "numeric",
     "TEXT": "text", "VARCHAR": "varchar", "CHAR": "bpchar", "BOOLEAN": "bool", "DATE": "date", "TIMESTAMP": "timestamp",
-    "TIMESTAMPTZ": "timestamptz", "TIME": "time", "UUID": "uuid", "JSON": "json", "JSONB": "jsonb", "INTERVAL": "interval",
-    "VARBINARY": "bytea",
+    "TIMESTAMPTZ": "timestamptz", "TIME": "time", "UUID": "uuid", "JSON": "json", "JSONB": "jsonb",
+    "INTERVAL": "interval", "VARBINARY": "bytea",
 }  # fmt: skip
-_KEYWORD_NAMES: dict[type[exp.Expression], str] = {
+_KEYWORD_NAMES: dict[type[exp.Expr], str] = {
     exp.CurrentDate: "current_date",
     exp.CurrentTimestamp: "current_timestamp",
     exp.Localtimestamp: "localtimestamp",
@@ -53,7 +53,11 @@ def function_name(call: exp.Anonymous) -> str:
     return fold(name) if isinstance(name, exp.Identifier) else str(name).lower()
 
 
-def output_name(node: exp.Expression) -> str:
+def _class_of(node: Any) -> type[Any]:
+    return type(node)
+
+
+def output_name(node: exp.Expr) -> str:
     """The default name of an output column."""
     return _figure(node)[0] or UNNAMED
 
@@ -94,5 +98,5 @@ def _figure(node: Any) -> tuple[str, int]:
         case exp.SetOperation():
             return _figure(node.this)
         case _:
-            keyword = _KEYWORD_NAMES.get(type(node))
+            keyword = _KEYWORD_NAMES.get(_class_of(node))
             return (keyword, 2) if keyword else ("", 0)

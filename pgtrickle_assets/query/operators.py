@@ -1,7 +1,7 @@
 """Operators over typed operands: which conversion PostgreSQL makes and what type comes out.
 
-Sources: PostgreSQL 18 documentation 9.1-9.3, 9.9 (date and time operators), 10.2 (operator type resolution), and numeric.c
-for the scale of sums, products and quotients.
+Sources: PostgreSQL 18 documentation 9.1-9.3, 9.9 (date and time operators), 10.2 (operator type resolution), and
+numeric.c for the scale of sums, products and quotients.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def _decimal_arithmetic(op: str, left: Expression, right: Expression, line: int 
         found = multiplication_operands(a, b)
         if found is None or (found[2].precision or 0) - (found[2].scale or 0) < _integers_wanted(a, b):
             raise QueryError(
-                f"the product of {postgres_name(a)} and {postgres_name(b)} needs {(a.scale or 0) + (b.scale or 0)} digits "
-                f"after the point, which leaves too few of {MAX_DECIMAL_PRECISION} before it",
+                f"the product of {postgres_name(a)} and {postgres_name(b)} needs {(a.scale or 0) + (b.scale or 0)} "
+                f"digits after the point, which leaves too few of {MAX_DECIMAL_PRECISION} before it",
                 line=line,
                 hint="Cast one operand to numeric(p,s) with a smaller scale first.",
             )
@@ -146,9 +146,8 @@ def _power(left: Expression, right: Expression, line: int | None) -> Expression:
 
 def _moments(op: str, left: Expression, right: Expression, line: int | None) -> Expression:
     a, b = left.type.name, right.type.name
-    if op == "+" and (a == "interval" or (b == "date" and right.type.is_integer is False and left.type.is_integer)):
-        if b in _MOMENTS:
-            return _moments("+", right, left, line)
+    if op == "+" and ((a == "interval" and b in _MOMENTS) or (b == "date" and left.type.is_integer)):
+        return _moments("+", right, left, line)
     match (a, op, b):
         case ("date", "-", "date"):
             return call("date_difference", INT32, left, right)
@@ -214,7 +213,7 @@ def comparable(op: str, left: Expression, right: Expression, line: int | None) -
 
 
 def _exact_constants(left: Expression, right: Expression) -> tuple[Expression, Expression]:
-    """A numeric constant takes the type of the column beside it where that loses nothing, so that the column stays bare."""
+    """A numeric constant takes the type of the column beside it where that loses nothing: the column stays bare."""
     if isinstance(left, Literal) and not isinstance(right, Literal):
         return _as_type_of(left, right), right
     if isinstance(right, Literal) and not isinstance(left, Literal):

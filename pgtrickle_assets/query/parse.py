@@ -8,12 +8,14 @@ from sqlglot import exp
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.postgres import PostgresParser
-from sqlglot.tokens import TokenType
+from sqlglot.tokenizer_core import TokenType
 
 from pgtrickle_assets.errors import QueryError
 
 _INTERVAL_FIELDS = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
 _SPECIAL_SYNTAX = ("CAST", "EXTRACT", "SUBSTRING", "TRIM", "POSITION", "OVERLAY")
+_ALL_PARSERS: dict[str, Any] = PostgresParser.FUNCTION_PARSERS  # pyright: ignore[reportUnknownMemberType]
+_FUNCTION_PARSERS = {name: parser for name, parser in _ALL_PARSERS.items() if name in _SPECIAL_SYNTAX}
 
 
 class PlainFunctionsParser(PostgresParser):
@@ -22,9 +24,7 @@ class PlainFunctionsParser(PostgresParser):
     FUNCTIONS: Any = {}  # noqa: RUF012 - read by the base class
     # Without lambdas `doc -> 'key'` in an argument list stays the JSON operator.
     LAMBDAS: Any = {}  # noqa: RUF012
-    FUNCTION_PARSERS: Any = {  # noqa: RUF012 - read by the base class
-        name: parser for name, parser in PostgresParser.FUNCTION_PARSERS.items() if name in _SPECIAL_SYNTAX
-    }
+    FUNCTION_PARSERS: Any = _FUNCTION_PARSERS
 
     def _parse_interval(self, require_interval: bool = True, parse_function_unit: bool = True) -> Any:
         """`INTERVAL 'text' [field]` with the text as written; the base class loses parts of longer texts."""
@@ -36,7 +36,7 @@ class PlainFunctionsParser(PostgresParser):
             return None
         text = self._parse_primary()
         unit = None
-        if self._curr is not None and self._curr.text.upper() in _INTERVAL_FIELDS:
+        if self._curr and self._curr.text.upper() in _INTERVAL_FIELDS:
             unit = self._parse_var(any_token=True, upper=True)
             if self._match_text_seq("TO"):
                 self.raise_error("an interval with a range of fields is not supported")
@@ -52,7 +52,7 @@ class PlainFunctions(Postgres):
     INDEX_OFFSET = 0
 
 
-def parse(sql: str) -> exp.Expression:
+def parse(sql: str) -> exp.Expr:
     """Parse one query.
 
     Raises:
@@ -79,9 +79,15 @@ def parse(sql: str) -> exp.Expression:
     return statement
 
 
+def parts_of(node: Any, key: str) -> list[Any]:
+    """The list that a node keeps under a key; empty when there is none."""
+    found: Any = node.args.get(key)
+    return list(found) if found else []
+
+
 def line_of(node: Any) -> int | None:
     """The 1-based line where a node stands: the first position recorded in it or below it."""
-    if not isinstance(node, exp.Expression):
+    if not isinstance(node, exp.Expr):
         return None
     for part in node.walk():
         line = part.meta.get("line")

@@ -1,4 +1,4 @@
-"""Puts conditions where they belong: filters onto the side they read, join conditions into joins, joins in a connected order.
+"""Puts filters onto the side they read, join conditions into joins, and joins in a connected order.
 
 Engines do this themselves; the plan does it too, because delta rules look at join conditions.
 """
@@ -21,7 +21,7 @@ from pgtrickle_assets.query.rewrite import (
 
 
 def push_filters(node: Node) -> Node:
-    """The plan with each conjunct as low as its columns allow, through inner joins, outer-join sides and projections."""
+    """The plan with each conjunct as low as its columns allow: through inner joins, outer-join sides, projections."""
     return _push(node, ())
 
 

@@ -168,7 +168,7 @@ def _array_agg(w: _Written) -> str:
 
 
 def _sorted_values(w: _Written, *, keep_nulls: bool) -> str:
-    """The values of a group as an array in ORDER BY order, NULL for an empty group; Spark's collect_list drops NULLs."""
+    """The values of a group in ORDER BY order, NULL for an empty group; collect_list alone drops NULLs."""
     value = w.args[0]
     keys = [w.writer.expression(key.expression) for key in w.order_by]
     fields = ", ".join([f"'v', {value}", *(f"'k{i}', {key}" for i, key in enumerate(keys))])
@@ -190,7 +190,8 @@ def _comparator(keys: tuple[SortKey, ...]) -> str:
         lower, higher = ("1", "-1") if key.descending else ("-1", "1")
         first, last = ("-1", "1") if key.nulls_first else ("1", "-1")
         text = (
-            f"CASE WHEN {left} <=> {right} THEN {text} WHEN {left} IS NULL THEN {first} WHEN {right} IS NULL THEN {last} "
+            f"CASE WHEN {left} <=> {right} THEN {text} "
+            f"WHEN {left} IS NULL THEN {first} WHEN {right} IS NULL THEN {last} "
             f"WHEN {left} < {right} THEN {lower} ELSE {higher} END"
         )
     return text

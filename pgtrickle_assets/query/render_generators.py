@@ -70,7 +70,8 @@ def _series(generator: Call, args: list[str], *, spark: bool) -> str:
         by = step or f"CAST(1 AS {'BIGINT' if kind.name == 'int64' else 'INT'})"
         if spark:
             # Spark's sequence counts down by itself; PostgreSQL's series is empty when the step leads away.
-            return f"(CASE WHEN ({stop} - {start}) * sign({by}) >= 0 THEN sequence({start}, {stop}, {by}) ELSE array() END)"
+            towards = f"({stop} - {start}) * sign({by}) >= 0"
+            return f"(CASE WHEN {towards} THEN sequence({start}, {stop}, {by}) ELSE array() END)"
         return f"generate_series({start}, {stop}, {by})"
     if spark:
         return f"(CASE WHEN {stop} >= {start} THEN sequence({start}, {stop}, {step}) ELSE array() END)"

@@ -92,7 +92,7 @@ def _integer(value: int, kind: ColumnType, dialect: Dialect) -> str:
 
 
 def interval_literal(value: Interval, dialect: Dialect) -> str:
-    """An interval of months, days and microseconds; both engines add the three parts in this order, as PostgreSQL does."""
+    """Months, days and microseconds; both engines add the three parts in this order, as PostgreSQL does."""
     if dialect == "spark":
         seconds = f"CAST('{value.microseconds // 10**6}.{value.microseconds % 10**6:06d}' AS DECIMAL(18, 6))"
         if value.microseconds < 0:
@@ -141,12 +141,12 @@ def _to_text(text: str, source: ColumnType, dialect: Dialect) -> str:
 
 
 def _float_text(text: str, source: ColumnType, dialect: Dialect) -> str:
-    """The shortest digits that read back the same, written as PostgreSQL writes them: plain from 1e-4 up to 1e15 (1e6)."""
+    """The shortest digits that read back the same, as PostgreSQL writes them: plain from 1e-4 to 1e15 (real: 1e6)."""
     spark = dialect == "spark"
     limit = "1e15" if source.name == "float64" else "1e6"
     string = f"CAST({text} AS {'STRING' if spark else 'VARCHAR'})"
     wide = f"CAST({string} AS DOUBLE)"
-    decimal = f"CAST(CAST({wide} AS DECIMAL(38, 22)) AS STRING)" if spark else f"CAST(CAST({string} AS DECIMAL(38, 22)) AS VARCHAR)"
+    decimal = f"CAST(CAST({wide if spark else string} AS DECIMAL(38, 22)) AS {'STRING' if spark else 'VARCHAR'})"
     pattern = text_literal(r"\.?0+$", dialect)
     plain = f"regexp_replace({decimal}, {pattern}, '')"
     dot = text_literal(r"\.0$", dialect)

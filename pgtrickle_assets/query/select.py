@@ -18,7 +18,7 @@ from pgtrickle_assets.query.from_clause import ONE_ROW, BlockPlanner, CommonTabl
 from pgtrickle_assets.query.grouping import Calls, GroupBy, GroupedBlock, group_by, windowed
 from pgtrickle_assets.query.limits import limited, total_order
 from pgtrickle_assets.query.naming import fold, output_name
-from pgtrickle_assets.query.parse import line_of
+from pgtrickle_assets.query.parse import line_of, parts_of
 from pgtrickle_assets.query.plan import (
     Column,
     ColumnRef,
@@ -60,7 +60,7 @@ class SelectPlanner:
         self.calls = Calls(self.context.ids)
         self.item: FromItem | None = None
         self.scope = Scope(None, parent)
-        self.windows = {fold(w.this): w for w in select.args.get("windows") or []}
+        self.windows = {fold(w.this): w for w in parts_of(select, "windows")}
 
     def plan(self) -> PlannedQuery:
         """The plan of the block."""
@@ -101,7 +101,7 @@ class SelectPlanner:
                 raise QueryError(f"{label} is not supported in a stream table", line=line_of(self.select))
 
     def _analyzer(self, clause: str, sink: Calls | None = None) -> Analyzer:
-        def plan_subquery(node: exp.Expression, scope: Scope) -> PlannedQuery:
+        def plan_subquery(node: exp.Expr, scope: Scope) -> PlannedQuery:
             return self.blocks.query(node, scope, self.tables)
 
         if sink is not None:

@@ -16,7 +16,7 @@ Support = TypingLiteral["yes", "limited", "full_only", "no"]
 class SqlFeature:
     """One construct.
 
-    `support`: yes; limited (see note); full_only (planned, but each refresh recomputes all); no (refused with an error).
+    `support`: yes; limited (see note); full_only (planned, but each refresh recomputes all); no (an error).
     `example` is a query or expression over tables of the reader's imagination. `note` says what is different.
     """
 
@@ -29,7 +29,7 @@ class SqlFeature:
 
 
 def _rules(area: str, *rows: tuple[str, str, Support, str, str]) -> tuple[SqlFeature, ...]:
-    return tuple(SqlFeature(code, area, construct, support, example, note) for code, construct, support, example, note in rows)
+    return tuple(SqlFeature(row[0], area, *row[1:]) for row in rows)
 
 
 SQL_FEATURES: tuple[SqlFeature, ...] = (
@@ -40,48 +40,107 @@ SQL_FEATURES: tuple[SqlFeature, ...] = (
         ("using_join", "USING and NATURAL", "yes", "a JOIN b USING (x)", "Common columns appear once, first."),
         ("non_equi_join", "Other conditions than =", "yes", "a JOIN b ON a.x BETWEEN b.lo AND b.hi", ""),
         ("lateral", "LATERAL subqueries", "yes", "c, LATERAL (SELECT ... WHERE o.cid = c.id LIMIT 2) l", ""),
-        ("set_returning", "Functions in FROM", "limited", "t, unnest(t.tags) WITH ORDINALITY AS u(x, n)",
-         "unnest, generate_series, json(b)_array_elements(_text), json(b)_object_keys, string_to_table."),
+        (
+            "set_returning",
+            "Functions in FROM",
+            "limited",
+            "t, unnest(t.tags) WITH ORDINALITY AS u(x, n)",
+            "unnest, generate_series, json(b)_array_elements(_text), json(b)_object_keys, string_to_table.",
+        ),
         ("rows_from", "ROWS FROM (...)", "no", "ROWS FROM (f(1), g(2))", ""),
         ("tablesample", "TABLESAMPLE", "full_only", "t TABLESAMPLE BERNOULLI (10)", "Without REPEATABLE."),
     ),
     *_rules(
         "Subqueries",
-        ("scalar_subquery", "Scalar, also correlated", "yes", "SELECT (SELECT max(x) FROM b WHERE b.k = a.k) FROM a",
-         "More than one row is an error when the value would be used."),
+        (
+            "scalar_subquery",
+            "Scalar, also correlated",
+            "yes",
+            "SELECT (SELECT max(x) FROM b WHERE b.k = a.k) FROM a",
+            "More than one row is an error when the value would be used.",
+        ),
         ("exists", "EXISTS, NOT EXISTS", "yes", "WHERE EXISTS (SELECT 1 FROM b WHERE b.k = a.k)", ""),
-        ("in_subquery", "IN, NOT IN, also of rows", "yes", "WHERE (x, y) NOT IN (SELECT p, q FROM b)", "Three-valued, as in PostgreSQL."),
+        (
+            "in_subquery",
+            "IN, NOT IN, also of rows",
+            "yes",
+            "WHERE (x, y) NOT IN (SELECT p, q FROM b)",
+            "Three-valued, as in PostgreSQL.",
+        ),
         ("quantified", "op ANY, op ALL", "yes", "WHERE x > ALL (SELECT y FROM b)", "Rows only with ANY."),
         ("derived_table", "Subqueries in FROM, WITH", "yes", "WITH q AS (SELECT ...) SELECT ... FROM q", ""),
         ("recursive_cte", "WITH RECURSIVE", "full_only", "WITH RECURSIVE r AS (... UNION ALL ...)", "UNION ALL only."),
-        ("outer_aggregate", "Aggregate of an outer query in a subquery", "no", "HAVING EXISTS (... WHERE b.x > max(a.y))", ""),
+        (
+            "outer_aggregate",
+            "Aggregate of an outer query in a subquery",
+            "no",
+            "HAVING EXISTS (... WHERE b.x > max(a.y))",
+            "",
+        ),
         ("array_subquery", "ARRAY(subquery)", "no", "ARRAY(SELECT x FROM b)", "Use array_agg."),
     ),
     *_rules(
         "Grouping",
         ("group_by", "GROUP BY columns, expressions, names, ordinals", "yes", "GROUP BY 1, upper(name)", ""),
-        ("functional_dependency", "Columns that the grouped primary key determines", "yes", "SELECT t.id, t.name ... GROUP BY t.id", ""),
+        (
+            "functional_dependency",
+            "Columns that the grouped primary key determines",
+            "yes",
+            "SELECT t.id, t.name ... GROUP BY t.id",
+            "",
+        ),
         ("grouping_sets", "GROUPING SETS, ROLLUP, CUBE, GROUPING()", "yes", "GROUP BY ROLLUP (a, b)", ""),
         ("having", "HAVING", "yes", "HAVING count(*) > 1", ""),
         ("basic_aggregates", "count, sum, avg, min, max", "yes", "sum(x) FILTER (WHERE y)", "Also DISTINCT."),
-        ("statistics", "Variance family", "limited", "stddev_samp(x)",
-         "Exact for integers and numeric up to six digits after the point; DISTINCT for double precision only."),
+        (
+            "statistics",
+            "Variance family",
+            "limited",
+            "stddev_samp(x)",
+            "Exact for integers and numeric up to six digits after the point; DISTINCT for double precision only.",
+        ),
         ("paired_statistics", "covar_*, corr, regr_*", "yes", "corr(y, x)", ""),
         ("bool_bit_aggregates", "bool_and, bool_or, every, bit_*", "yes", "every(x > 0)", ""),
-        ("list_aggregates", "string_agg, array_agg, json_agg, jsonb_agg", "limited", "string_agg(x, ',' ORDER BY y)",
-         "Ties, and lists without ORDER BY, are ordered by the value. JSON of numbers, text, booleans, dates."),
-        ("ordered_set", "percentile_cont, percentile_disc, mode", "limited", "percentile_cont(0.5) WITHIN GROUP (ORDER BY x)",
-         "One constant fraction."),
+        (
+            "list_aggregates",
+            "string_agg, array_agg, json_agg, jsonb_agg",
+            "limited",
+            "string_agg(x, ',' ORDER BY y)",
+            "Ties, and lists without ORDER BY, are ordered by the value. JSON of numbers, text, booleans, dates.",
+        ),
+        (
+            "ordered_set",
+            "percentile_cont, percentile_disc, mode",
+            "limited",
+            "percentile_cont(0.5) WITHIN GROUP (ORDER BY x)",
+            "One constant fraction.",
+        ),
         ("any_value", "any_value", "yes", "any_value(x)", "The smallest value."),
     ),
     *_rules(
         "Rows and order",
-        ("distinct", "DISTINCT, DISTINCT ON", "yes", "SELECT DISTINCT ON (k) ... ORDER BY k, t DESC", "DISTINCT ON not together with aggregates."),
+        (
+            "distinct",
+            "DISTINCT, DISTINCT ON",
+            "yes",
+            "SELECT DISTINCT ON (k) ... ORDER BY k, t DESC",
+            "DISTINCT ON not together with aggregates.",
+        ),
         ("set_operations", "UNION, INTERSECT, EXCEPT, with and without ALL", "yes", "a EXCEPT ALL b", ""),
-        ("window", "Window functions, named windows, over aggregates", "limited", "sum(x) OVER (PARTITION BY k ORDER BY t)",
-         "RANGE with an offset over integers only; no GROUPS, no EXCLUDE."),
-        ("top", "ORDER BY with LIMIT, OFFSET, FETCH, WITH TIES", "yes", "ORDER BY x DESC LIMIT 10",
-         "Constant counts; ties are broken by all columns."),
+        (
+            "window",
+            "Window functions, named windows, over aggregates",
+            "limited",
+            "sum(x) OVER (PARTITION BY k ORDER BY t)",
+            "RANGE with an offset over integers only; no GROUPS, no EXCLUDE.",
+        ),
+        (
+            "top",
+            "ORDER BY with LIMIT, OFFSET, FETCH, WITH TIES",
+            "yes",
+            "ORDER BY x DESC LIMIT 10",
+            "Constant counts; ties are broken by all columns.",
+        ),
         ("order_by", "ORDER BY alone", "yes", "SELECT ... ORDER BY x", "No effect: a table has no order. Said once."),
         ("values", "VALUES", "yes", "VALUES (1, 'a'), (2, 'b')", ""),
         ("for_update", "FOR UPDATE, INTO, data-changing WITH", "no", "SELECT ... FOR UPDATE", ""),
@@ -89,32 +148,76 @@ SQL_FEATURES: tuple[SqlFeature, ...] = (
     *_rules(
         "Values",
         ("integers", "smallint, integer, bigint", "yes", "7 / 2", "Division cuts; overflow is an error."),
-        ("numeric", "numeric", "limited", "price * (1 - discount)",
-         "At most 38 digits. A result that would need more is an error, never rounded."),
-        ("numeric_division", "numeric / numeric, avg", "limited", "sum(x) / 7.0",
-         "PostgreSQL's digits for quotients from 0.0001 on, cut at 20 digits below; a quotient of 10^17 or more is an error."),
+        (
+            "numeric",
+            "numeric",
+            "limited",
+            "price * (1 - discount)",
+            "At most 38 digits. A result that would need more is an error, never rounded.",
+        ),
+        (
+            "numeric_division",
+            "numeric / numeric, avg",
+            "limited",
+            "sum(x) / 7.0",
+            "PostgreSQL's digits from 0.0001 on, 20 digits below; a quotient of 10^17 or more is an error.",
+        ),
         ("floats", "real, double precision", "yes", "x * 1.5", "NaN is largest and equal to itself."),
         ("text", "text, varchar(n)", "yes", "name || '-' || code", "Compared bytewise; casts to varchar(n) cut."),
         ("char", "Casts to char(n)", "no", "x::char(3)", "Its values are padded with blanks."),
         ("collation", "COLLATE other than C", "no", 'x COLLATE "de_DE"', ""),
         ("dates", "date, timestamp, timestamptz", "yes", "d + interval '1 month'", "Session time zone UTC."),
-        ("interval", "interval", "limited", "d + n * interval '1 day'",
-         "In expressions: constants, differences of timestamps, EXTRACT of them. Not as a column of the result."),
-        ("json", "json, jsonb", "limited", "doc -> 'a' ->> 'b'", "Constant paths. Values are not compared; objects print without blanks."),
-        ("arrays", "Arrays of scalar types", "limited", "7 = ANY (tags)", "Subscripts, length, concatenation, unnest, = ANY."),
+        (
+            "interval",
+            "interval",
+            "limited",
+            "d + n * interval '1 day'",
+            "In expressions: constants, differences of timestamps, EXTRACT of them. Not as a column of the result.",
+        ),
+        (
+            "json",
+            "json, jsonb",
+            "limited",
+            "doc -> 'a' ->> 'b'",
+            "Constant paths. Values are not compared; objects print without blanks.",
+        ),
+        (
+            "arrays",
+            "Arrays of scalar types",
+            "limited",
+            "7 = ANY (tags)",
+            "Subscripts, length, concatenation, unnest, = ANY.",
+        ),
         ("like", "LIKE, ILIKE", "yes", "name ILIKE 'a%'", ""),
-        ("regex", "~, ~*, regexp_replace, substring from", "limited", "name ~ '^a.*z$'",
-         "Constant patterns in the syntax that PostgreSQL, Java and RE2 share."),
-        ("to_char", "to_char of dates and times", "limited", "to_char(d, 'YYYY-MM')", "Common fields; not for numbers."),
+        (
+            "regex",
+            "~, ~*, regexp_replace, substring from",
+            "limited",
+            "name ~ '^a.*z$'",
+            "Constant patterns in the syntax that PostgreSQL, Java and RE2 share.",
+        ),
+        (
+            "to_char",
+            "to_char of dates and times",
+            "limited",
+            "to_char(d, 'YYYY-MM')",
+            "Common fields; not for numbers.",
+        ),
         ("numeric_functions", "sqrt, ln, exp, power of numeric", "no", "sqrt(1.5)", "Cast to double precision."),
         ("row_values", "Rows", "limited", "(a, b) < (1, 2)", "In comparisons, IN and IS NULL."),
     ),
     *_rules(
         "Functions that change",
-        ("stable_function", "now(), current_date, ...", "full_only", "WHERE t > now() - interval '1 day'", "Refreshed on schedule."),
+        (
+            "stable_function",
+            "now(), current_date, ...",
+            "full_only",
+            "WHERE t > now() - interval '1 day'",
+            "Refreshed on schedule.",
+        ),
         ("volatile_function", "random(), clock_timestamp(), gen_random_uuid()", "full_only", "SELECT random()", ""),
     ),
-)  # fmt: skip
+)
 """All rules, in the order of the documentation."""
 
 

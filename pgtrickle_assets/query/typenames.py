@@ -91,8 +91,8 @@ def _decimal(parameters: list[int], line: int | None) -> ColumnType | None:
     scale = parameters[1] if len(parameters) > 1 else 0
     if precision > MAX_DECIMAL_PRECISION or not 0 <= scale <= precision:
         raise UnsupportedTypeError(
-            f"numeric({precision},{scale}) does not fit: Spark and DuckLake hold at most {MAX_DECIMAL_PRECISION} digits, "
-            "with a scale between 0 and the precision",
+            f"numeric({precision},{scale}) does not fit: Spark and DuckLake hold at most {MAX_DECIMAL_PRECISION} "
+            "digits, with a scale between 0 and the precision",
             line=line,
         )
     return decimal(precision, scale)

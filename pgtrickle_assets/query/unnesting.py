@@ -1,9 +1,10 @@
 """Joins subqueries of expressions into the plan around them.
 
-Correlated subqueries are unnested in one of two ways. Where the correlation is a set of conjuncts that can be lifted out of
-the subquery, they become the join condition (`correlation.lift`). Otherwise the subquery is evaluated for each different
-combination of outer values at once (`correlation.evaluate_for`). Source: Neumann and Kemper, Unnesting Arbitrary Queries
-(BTW 2015); Galindo-Legaria and Joshi, Orthogonal Optimization of Subqueries and Aggregation (SIGMOD 2001).
+Correlated subqueries are unnested in one of two ways. Where the correlation is a set of conjuncts that can be lifted
+out of the subquery, they become the join condition (`correlation.lift`). Otherwise the subquery is evaluated for each
+different combination of outer values at once (`dependent.evaluate_for`). Sources: Neumann and Kemper, Unnesting
+Arbitrary Queries (BTW 2015); Galindo-Legaria and Joshi, Orthogonal Optimization of Subqueries and Aggregation (SIGMOD
+2001).
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class Unnester:
         return node
 
     def filter(self, node: Node, predicate: Expression) -> Node:
-        """The rows of the node for which one conjunct is true; EXISTS, IN and their negations become semi and anti joins."""
+        """The rows for which one conjunct is true; EXISTS, IN and their negations become semi and anti joins."""
         if isinstance(predicate, ColumnRef):
             found = self.pending.get(predicate.id)
             if found is not None and found.kind == "any":
@@ -160,7 +161,7 @@ class Unnester:
         return self._with_column(Join("left", node, inner, condition), node, subquery.column, result)
 
     def _single(self, inner: Node, value: Column, keys: Sequence[Column]) -> tuple[Node, Expression]:
-        """The subquery with at most one row per key, and the expression of its value: an error where there were more."""
+        """The subquery with at most one row per key, and its value: an error where there were more rows."""
         by_id = {column.id: column for column in inner.output}
         value = by_id[value.id]
         if at_most_one_row(inner, frozenset(key.id for key in keys), self.keys):
@@ -238,7 +239,7 @@ class Unnester:
         return Lifted(evaluated.node, tuple(not_distinct(r, ref(evaluated.keys[r.id])) for r in outer))
 
     def _mark_by_key(self, node: Node, subquery: PendingSubquery) -> Node | None:
-        """The common case: all conditions are equalities of values that cannot be NULL inside; one left join decides."""
+        """The common case: all conditions are equalities and the test is never NULL; one left join decides."""
         outer = [r for r in free_refs(subquery.node) if r.id in output_ids(node)]
         lifted = Lifted(subquery.node, ())
         if outer:

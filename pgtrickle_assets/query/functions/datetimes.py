@@ -134,7 +134,9 @@ def interval_micros(emission: Emission, index: int) -> str:
         return f"CAST({parse_interval(str(arg.value)).span} AS BIGINT)"
     text = emission.args[index]
     if emission.spark:
-        return f"CAST(extract(DAY FROM {text}) * 86400000000L + (extract(HOUR FROM {text}) * 3600L + extract(MINUTE FROM {text}) * 60L) * 1000000L + CAST(extract(SECOND FROM {text}) * 1000000 AS BIGINT) AS BIGINT)"
+        minutes = f"(extract(DAY FROM {text}) * 1440L + extract(HOUR FROM {text}) * 60L + extract(MINUTE FROM {text}))"
+        fraction = f"CAST(extract(SECOND FROM {text}) * 1000000 AS BIGINT)"
+        return f"CAST({minutes} * 60000000L + {fraction} AS BIGINT)"
     return f"CAST(epoch_us({text}) AS BIGINT)"
 
 
@@ -188,8 +190,10 @@ def _interval_times(emission: Emission) -> str:
     span = parse_interval(str(literal.value))
     factor = emission.args[1]
     if emission.spark:
-        seconds = f"CAST(CAST({factor} AS DECIMAL(18, 0)) * CAST('{span.microseconds / 10**6:.6f}' AS DECIMAL(18, 6)) AS DECIMAL(18, 6))"
-        return f"make_interval(0, CAST({span.months} * {factor} AS INT), 0, CAST({span.days} * {factor} AS INT), 0, 0, {seconds})"
+        unit = f"CAST('{span.microseconds / 10**6:.6f}' AS DECIMAL(18, 6))"
+        seconds = f"CAST(CAST({factor} AS DECIMAL(18, 0)) * {unit} AS DECIMAL(18, 6))"
+        months, days = (f"CAST({n} * {factor} AS INT)" for n in (span.months, span.days))
+        return f"make_interval(0, {months}, 0, {days}, 0, 0, {seconds})"
     return (
         f"(to_months(CAST({span.months} * {factor} AS INTEGER)) + to_days(CAST({span.days} * {factor} AS INTEGER)) + "
         f"to_microseconds({span.microseconds} * {factor}))"
@@ -222,8 +226,8 @@ _MONTHS = (
     "December",
 )  # fmt: skip
 FORMATS = (
-    "HH24", "HH12", "YYYY", "IYYY", "MONTH", "Month", "month", "DAY", "Day", "day", "MON", "Mon", "mon", "DDD", "DY", "Dy",
-    "dy", "HH", "MI", "SS", "MS", "US", "YY", "MM", "DD", "ID", "IW", "AM", "PM", "am", "pm", "Q", "D",
+    "HH24", "HH12", "YYYY", "IYYY", "MONTH", "Month", "month", "DAY", "Day", "day", "MON", "Mon", "mon", "DDD", "DY",
+    "Dy", "dy", "HH", "MI", "SS", "MS", "US", "YY", "MM", "DD", "ID", "IW", "AM", "PM", "am", "pm", "Q", "D",
 )  # fmt: skip
 
 

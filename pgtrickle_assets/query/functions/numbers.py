@@ -97,8 +97,8 @@ def _multiply(emission: Emission) -> str:
 def quotient_type(left: ColumnType, right: ColumnType) -> ColumnType:
     """The type of a numeric quotient: 20 digits after the point, and as many before it as fit.
 
-    PostgreSQL's numeric has a scale per value: 16 significant digits, counted in groups of four. The value is rounded to
-    that scale (see `_divide`); beyond 20 digits (quotients below 0.0001) it is cut at 20.
+    PostgreSQL's numeric has a scale per value: 16 significant digits, counted in groups of four. The value is rounded
+    to that scale (see `_divide_decimal`); beyond 20 digits (quotients below 0.0001) it is rounded at 20.
     """
     (p1, s1), (_, s2) = _digits(left), _digits(right)
     scale = min(max(QUOTIENT_SCALE, s1, s2), 29)
@@ -156,7 +156,7 @@ def _wide(text: str, spark: bool) -> str:
 
 
 def _divide_decimal(emission: Emission) -> str:
-    """Long division in two steps of digits, cut after one digit more than can count, then rounded half away from zero."""
+    """Long division in two steps, cut after one digit more than can count, then rounded half away from zero."""
     kind, writer, spark = emission.call.type, emission.writer, emission.spark
     _, scale = _digits(kind)
     s1, s2 = (t.scale or 0 for t in emission.types)
@@ -178,12 +178,11 @@ def _divide_decimal(emission: Emission) -> str:
 
             def rest(last: tuple[str, ...]) -> str:
                 (t2,) = last
-                number = (
-                    f"concat(CAST({n} {divide} {d} AS {text}), '.', lpad(CAST({t1} {divide} {d} AS {text}), {first}, '0'), "
-                    f"lpad(CAST({t2} {divide} {d} AS {text}), {second}, '0'))"
-                )
+                whole, high, low = (f"CAST({t} {divide} {d} AS {text})" for t in (n, t1, t2))
+                number = f"concat({whole}, '.', lpad({high}, {first}, '0'), lpad({low}, {second}, '0'))"
                 signed = f"CASE WHEN ({a} < 0) <> ({b} < 0) THEN concat('-', {number}) ELSE {number} END"
-                return f"CASE WHEN {a} IS NULL OR {b} IS NULL THEN NULL ELSE CAST({signed} AS DECIMAL(38, {scale + 1})) END"
+                exact = f"CAST({signed} AS DECIMAL(38, {scale + 1}))"
+                return f"CASE WHEN {a} IS NULL OR {b} IS NULL THEN NULL ELSE {exact} END"
 
             return writer.let((f"{_wide(f'({t1} % {d})', spark)} * {two}",), rest)
 
@@ -309,7 +308,9 @@ def _square_root(emission: Emission) -> str:
         residue = f"CAST({wide} - CAST({square} AS DECIMAL(37, {scale})) AS DOUBLE)"
         first = f"({residue} / (2.0 * CAST({root} AS DOUBLE)))"
         double_root = f"CAST({root} AS DOUBLE)"
-        series = f"({first} - {first} * {first} / (2.0 * {double_root}) + {first} * {first} * {first} / (2.0 * {double_root} * {double_root}))"
+        second = f"{first} * {first} / (2.0 * {double_root})"
+        third = f"{first} * {first} * {first} / (2.0 * {double_root} * {double_root})"
+        series = f"({first} - {second} + {third})"
         fix = f"CAST({series} AS DECIMAL(37, {scale + 1}))"
         exact = f"CAST(CAST({root} AS DECIMAL(37, {scale + 1})) + {fix} AS DECIMAL(38, {scale + 1}))"
         return f"(CASE WHEN {root} = 0 THEN CAST(0 AS DECIMAL(38, {scale + 1})) ELSE {exact} END)"

@@ -62,7 +62,7 @@ Emitter = str | Callable[[Emission], str]
 class Function:
     """A canonical scalar function.
 
-    `spark` and `duckdb` are a template over `{0}`, `{1}`, ... and `{args}` (all, comma separated) or a callable. `strict`
+    `spark` and `duckdb` are a template over `{0}`, `{1}`, ... and `{args}` (all, comma separated) or a callable. Strict
     functions yield NULL exactly when an argument is NULL. `source` says where the meaning was taken from.
     """
 

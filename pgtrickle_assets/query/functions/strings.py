@@ -19,9 +19,8 @@ def _substring(emission: Emission) -> str:
     """A start before 1 shortens the piece, as PostgreSQL counts; both engines would count from the end."""
     text, start, *rest = emission.args
     function = "substring"
-    if _is_literal_at_least(emission, 1, 1):
-        if not rest or _is_literal_at_least(emission, 2, 0):
-            return f"{function}({', '.join(emission.args)})"
+    if _is_literal_at_least(emission, 1, 1) and (not rest or _is_literal_at_least(emission, 2, 0)):
+        return f"{function}({', '.join(emission.args)})"
     first = f"greatest({start}, 1)"
     if not rest:
         return f"{function}({text}, {first})"
@@ -37,10 +36,8 @@ def _side(name: str) -> None:
         text, count = emission.args
         if not emission.spark or _is_literal_at_least(emission, 1, 0):
             return f"{name}({text}, {count})"
-        if name == "left":
-            return f"substring({text}, 1, CASE WHEN {count} < 0 THEN greatest(length({text}) + {count}, 0) ELSE {count} END)"
         kept = f"(CASE WHEN {count} < 0 THEN greatest(length({text}) + {count}, 0) ELSE {count} END)"
-        return f"right({text}, {kept})"
+        return f"{name}({text}, {kept})"
 
     register(name, emit)
 
@@ -85,7 +82,7 @@ def _overlay(emission: Emission) -> str:
 
 
 def _regexp_replace(emission: Emission) -> str:
-    """All matches with flag g, else the first; the replacement uses \\1 in PostgreSQL and DuckDB, $1 in Spark."""
+    r"""All matches with flag g, else the first; the replacement uses \\1 in PostgreSQL and DuckDB, $1 in Spark."""
     text, pattern, replacement, flags = emission.args
     literal = emission.call.args[3]
     options = str(literal.value) if isinstance(literal, Literal) else ""
@@ -98,7 +95,8 @@ def _regexp_replace(emission: Emission) -> str:
         subject, position, match = names
         changed = f"regexp_replace({match}, {pattern}, {replacement})"
         tail = f"substring({subject}, {position} + length({match}))"
-        return f"CASE WHEN {position} = 0 THEN {subject} ELSE concat(substring({subject}, 1, {position} - 1), {changed}, {tail}) END"
+        head = f"substring({subject}, 1, {position} - 1)"
+        return f"CASE WHEN {position} = 0 THEN {subject} ELSE concat({head}, {changed}, {tail}) END"
 
     return emission.writer.let((text, f"regexp_instr({text}, {pattern})", f"regexp_substr({text}, {pattern})"), first)
 

@@ -10,13 +10,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from tests.integration.query.tables import BY_NAME, TABLES, SampleTable
-
 from pgtrickle_assets.query.plan import QueryPlan, Scan
 from pgtrickle_assets.query.planner import plan_query
 from pgtrickle_assets.query.render import render
 from pgtrickle_assets.query.render_types import identifier, type_name
 from pgtrickle_assets.query.types import ColumnType, TableSchema
+from tests.integration.query.tables import BY_NAME, TABLES, SampleTable
 
 CORPUS = Path(__file__).parent / "corpus"
 _OIDS = {

@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Tables that the corpus reads, with NULLs, duplicates, ties and awkward values."""
 
 from __future__ import annotations

@@ -1,46 +1,57 @@
-"""PostgreSQL decides: each query of the corpus gives the same rows, names and types on PostgreSQL and, planned, on DuckDB."""
+"""PostgreSQL decides: a query, planned, gives the same rows, names and types on DuckDB."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
+import duckdb
 import pytest
-from tests.integration.query.engines import (
-    CORPUS,
-    arrow_tables,
-    corpus,
-    duckdb_with,
-    load_postgres,
-    multiset,
-    planned,
-    postgres_answer,
-    rendered,
-)
 
-from pgtrickle_assets.services.postgres import EmbeddedPostgres
+from pgtrickle_assets.query.planner import plan_query
+from tests.integration.query import tpch
+from tests.integration.query.engines import CORPUS, corpus, multiset, planned, postgres_answer, rendered
 
 NAMES = sorted(path.stem for path in CORPUS.glob("*.sql"))
 CASES = [pytest.param(sql, id=f"{name}-{i}") for name in NAMES for i, sql in enumerate(corpus(name), 1)]
-
-
-@pytest.fixture(scope="module")
-def engines(postgres_server: EmbeddedPostgres) -> Iterator[tuple[Any, Any]]:
-    import psycopg
-
-    dsn = postgres_server.create_database("query_agreement")
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        load_postgres(connection)
-        duck = duckdb_with(arrow_tables(connection))
-        yield connection, duck
-        duck.close()
-    postgres_server.drop_database("query_agreement")
+TPCH = sorted(path.stem for path in tpch.QUERIES.glob("*.sql"))
+ERRORS = [
+    "SELECT id, (SELECT v FROM u WHERE u.k = t.k) AS v FROM t",
+    "SELECT (SELECT v FROM u) AS v",
+    "SELECT a + 1 AS x FROM t",
+    "SELECT b + 1 AS x FROM t",
+    "SELECT a / c AS x FROM t",
+    "SELECT n / 0 AS x FROM t",
+    "SELECT m % 0 AS x FROM t",
+    "SELECT a::int2 AS x FROM t",
+    "SELECT n::numeric(3,2) AS x FROM t",
+    "SELECT s::int AS x FROM t",
+    "SELECT substring(s, 2, c) AS x FROM t",
+]
 
 
 @pytest.mark.parametrize("sql", CASES)
-def test_duckdb_gives_what_postgres_gives(engines: tuple[Any, Any], sql: str) -> None:
-    connection, duck = engines
+def test_duckdb_gives_what_postgres_gives(sample_postgres: Any, sample_duckdb: Any, sql: str) -> None:
     plan = planned(sql)
-    expected = postgres_answer(connection, sql, plan)
-    actual = multiset(duck.execute(rendered(plan, "duckdb")).fetchall(), plan)
+    expected = postgres_answer(sample_postgres, sql, plan)
+    actual = multiset(sample_duckdb.execute(rendered(plan, "duckdb")).fetchall(), plan)
     assert actual == expected
+
+
+@pytest.mark.parametrize("sql", ERRORS)
+def test_what_is_an_error_in_postgres_is_one_in_the_plan(sample_postgres: Any, sample_duckdb: Any, sql: str) -> None:
+    import psycopg
+
+    with pytest.raises(psycopg.Error):
+        sample_postgres.execute(sql)
+    with pytest.raises(duckdb.Error):
+        sample_duckdb.execute(rendered(planned(sql), "duckdb")).fetchall()
+
+
+@pytest.mark.parametrize("name", TPCH)
+def test_tpch_gives_what_postgres_gives(tpch_engines: tuple[Any, Any], name: str) -> None:
+    postgres, duck = tpch_engines
+    sql = (tpch.QUERIES / f"{name}.sql").read_text()
+    plan = plan_query(sql, resolve=tpch.resolve)
+    expected = postgres_answer(postgres, sql, plan)
+    assert expected
+    assert multiset(duck.execute(rendered(plan, "duckdb")).fetchall(), plan) == expected

@@ -70,7 +70,8 @@ TABLES = {
             _columns(
                 f"l_orderkey int8, l_partkey int8, l_suppkey int8, l_linenumber int8, l_quantity {_MONEY}, "
                 f"l_extendedprice {_MONEY}, l_discount {_MONEY}, l_tax {_MONEY}, l_returnflag text, l_linestatus text, "
-                "l_shipdate date, l_commitdate date, l_receiptdate date, l_shipinstruct text, l_shipmode text, l_comment text"
+                "l_shipdate date, l_commitdate date, l_receiptdate date, l_shipinstruct text, "
+                "l_shipmode text, l_comment text"
             ),
             ("l_orderkey", "l_linenumber"),
             "",
