@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 
-import click
 import typer
+from typer.exceptions import TyperException
 
 from pgtrickle_assets.cli import demonstration, inspecting, projects, refreshing, services
-from pgtrickle_assets.cli.output import print_error, stderr
+from pgtrickle_assets.cli.output import print_error
 from pgtrickle_assets.errors import PgTrickleError
 
 app = typer.Typer(
@@ -47,10 +48,11 @@ def run(arguments: Sequence[str], *, debug: bool = False) -> int:
         os.environ.setdefault("PYTHONWARNINGS", "ignore")
     try:
         status = app(args=list(arguments), standalone_mode=False)
-    except click.UsageError as error:
-        print_error(error.format_message(), _usage_hint(error))
+    except TyperException as error:
+        # What typer raises for wrong use; it keeps the class itself to itself.
+        print_error(_usage_message(error), _usage_hint(error))
         return 2
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         print_error("Interrupted.")
         return _INTERRUPTED
     except PgTrickleError as error:
@@ -62,13 +64,19 @@ def run(arguments: Sequence[str], *, debug: bool = False) -> int:
 
 def _failed(message: str, hint: str, *, debug: bool) -> int:
     if debug:
-        stderr.print_exception()
+        traceback.print_exc()
     print_error(message, hint)
     return 1
 
 
-def _usage_hint(error: click.UsageError) -> str:
-    return f"See `{error.ctx.command_path} --help`." if error.ctx is not None else "See `pgtrickle --help`."
+def _usage_message(error: TyperException) -> str:
+    described = getattr(error, "format_message", None)
+    return str(error) if described is None else described()
+
+
+def _usage_hint(error: TyperException) -> str:
+    context: typer.Context | None = getattr(error, "ctx", None)
+    return f"See `{context.command_path if context is not None else 'pgtrickle'} --help`."
 
 
 if __name__ == "__main__":

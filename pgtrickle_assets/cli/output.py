@@ -13,6 +13,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+_PIPE_WIDTH = 400
+"""Width of output that is no terminal: wide enough that no line is broken."""
+
 stdout = Console(soft_wrap=True, highlight=False)
 stderr = Console(stderr=True, soft_wrap=True, highlight=False)
 
@@ -32,7 +35,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, emp
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(_cell(value) for value in row))
-    stdout.print(table)
+    stdout.print(table, width=None if stdout.is_terminal else _PIPE_WIDTH)
 
 
 def print_error(message: str, hint: str = "") -> None:
