@@ -13,18 +13,17 @@ from typing import cast
 
 from pgtrickle_assets.differential.derivation import Derivation
 from pgtrickle_assets.differential.expressions import null_of
-from pgtrickle_assets.differential.join import join_partner
 from pgtrickle_assets.differential.semi_join import (
     Match,
     candidates,
     changed_right,
-    changed_rows_matched,
     flipped_rows,
+    matched,
     negated,
+    partners,
 )
-from pgtrickle_assets.differential.view import Relation, View, joined, project, union
-from pgtrickle_assets.query.plan import Column, Expression, Join, Node, Version
-from pgtrickle_assets.query.rewrite import conjuncts, output_ids
+from pgtrickle_assets.differential.view import Relation, View, copy, joined, project, union
+from pgtrickle_assets.query.plan import Column, Expression, Join, Node, Scan
 
 
 def outer_join_delta(derivation: Derivation, node: Node) -> View | None:
@@ -38,33 +37,27 @@ def outer_join_delta(derivation: Derivation, node: Node) -> View | None:
 
 
 def _left_join(derivation: Derivation, node: Join, left: Node, right: Node) -> View | None:
-    parts = [*_changed_left(derivation, node, left, right), *_kept_side(derivation, node, left, right)]
     match = Match.between(left, right, node.condition)
+    parts = _changed_left(derivation, node, match, with_matches=True)
     changed = changed_right(derivation, match, match.right.output)
     if changed is not None:
         parts.extend(_changed_right(derivation, node, match, changed))
     return union(parts, node.output, derivation.ids) if parts else None
 
 
-def _changed_left(derivation: Derivation, node: Join, left: Node, right: Node) -> list[View]:
-    """DL x R1."""
-    changed = derivation.shared_delta(left)
+def _changed_left(derivation: Derivation, node: Join, match: Match, *, with_matches: bool) -> list[View]:
+    """The term dL x R1, if asked for, and changed left rows without a match in R1, NULL-extended; R1 is read once for both."""
+    changed = derivation.shared_delta(match.left)
     if changed is None:
         return []
-    conditions = conjuncts(node.condition)
-    needed = output_ids(node)
-    lead = changed.scan(derivation.ids)
-    return [join_partner(derivation, lead, right, Version.NEW, conditions, needed)]
-
-
-def _kept_side(derivation: Derivation, node: Join, left: Node, right: Node) -> list[View]:
-    """Changed left rows without a match in the new right side, NULL-extended."""
-    changed = derivation.shared_delta(left)
-    if changed is None:
-        return []
-    match = Match.between(left, right, node.condition)
-    alone = changed_rows_matched(derivation, match, "anti", changed.scan(derivation.ids))
-    return [extended(derivation, node, alone)]
+    found = partners(derivation, match, changed)
+    if with_matches and not isinstance(found.node, Scan):
+        found = derivation.materialize(found, match.right.output, "outer_join").scan(derivation.ids)
+    alone = matched(match, "anti", changed.scan(derivation.ids), found)
+    parts = [extended(derivation, node, alone)]
+    if with_matches:
+        parts.append(matched(match, "inner", changed.scan(derivation.ids), copy(found, derivation.ids)))
+    return parts
 
 
 def _changed_right(derivation: Derivation, node: Join, match: Match, changed: Relation) -> list[View]:
@@ -83,9 +76,8 @@ def _full_join(derivation: Derivation, node: Join) -> View | None:
     left_match = Match.between(node.left, node.right, node.condition)
     right_match = Match.between(node.right, node.left, node.condition)
     parts = [
-        *_changed_left(derivation, node, node.left, node.right),
-        *_kept_side(derivation, node, node.left, node.right),
-        *_kept_side(derivation, node, node.right, node.left),
+        *_changed_left(derivation, node, left_match, with_matches=True),
+        *_changed_left(derivation, node, right_match, with_matches=False),
     ]
     changed = changed_right(derivation, left_match, left_match.right.output)
     if changed is not None:

@@ -139,14 +139,26 @@ def negated(view: View, columns: Sequence[Column], ids: IdGenerator) -> View:
 
 def changed_rows_matched(derivation: Derivation, match: Match, kind: JoinKind, changed: View) -> View:
     """Changed left rows that have (semi) or lack (anti) a match in the new right side."""
+    if key_pairs(match.condition, output_ids(match.left), output_ids(match.right)):
+        keys = derivation.materialize(changed, match.left.output, "semi_join")
+        return matched(match, kind, keys.scan(derivation.ids), partners(derivation, match, keys))
+    return matched(match, kind, changed, derivation.new(match.right))
+
+
+def partners(derivation: Derivation, match: Match, changed: Relation) -> View:
+    """The new right side, restricted to the keys of changed left rows as far as the condition has equalities.
+
+    A semi or anti join has its right side looked up by hash, so the right side must be the small one.
+    """
     right = derivation.new(match.right)
     pairs = key_pairs(match.condition, output_ids(match.left), output_ids(match.right))
-    if pairs and not is_simple(match.right):
-        keys = derivation.materialize(changed, match.left.output, "semi_join")
-        changed = keys.scan(derivation.ids)
-        right = restrict(right, pairs, keys, derivation.ids)
-    both = View(changed.node, {**changed.columns, **right.columns})
-    return joined(kind, changed, right, [both.expression(p) for p in (*match.left_conditions, *match.condition)])
+    return restrict(right, pairs, changed, derivation.ids) if pairs else right
+
+
+def matched(match: Match, kind: JoinKind, left: View, right: View) -> View:
+    """The join of two readings on the whole condition of the match."""
+    both = View(left.node, {**left.columns, **right.columns})
+    return joined(kind, left, right, [both.expression(p) for p in (*match.left_conditions, *match.condition)])
 
 
 def changed_right(derivation: Derivation, match: Match, columns: Sequence[Column]) -> Relation | None:

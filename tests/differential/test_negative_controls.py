@@ -97,11 +97,13 @@ def _any_change_flips(_derivation: Any, counted: View, _keys: Any) -> View:
     return replace(counted, weight=counted.columns["matches_change"])
 
 
-def _matched_before(derivation: Any, match: Any, kind: Any, changed: View) -> View:
-    right = derivation.old(match.right)
-    both = View(changed.node, {**changed.columns, **right.columns})
-    conditions = [both.expression(part) for part in (*match.left_conditions, *match.condition)]
-    return semi_join.joined(kind, changed, right, conditions)
+def _old_partners(derivation: Any, match: Any, changed: Relation) -> View:
+    return derivation.old(match.right)
+
+
+def _only_matches(match: Any, kind: Any, left: View, right: View) -> View:
+    found = semi_join.matched(match, kind, left, right)
+    return found.with_node(Filter(found.node, FALSE)) if kind == "anti" else found
 
 
 def _without_weight_copies(view: View, _ids: Any) -> View:
@@ -117,7 +119,7 @@ MUTATIONS = (
         "changed rows meet the old right side",
         "semi",
         ("semi",),
-        _set(semi_join, "changed_rows_matched", _matched_before),
+        _set(semi_join, "partners", _old_partners),
     ),
     Mutation("no flips", "anti", ("anti",), _set(semi_join, "_signed", _nothing_flips)),
     Mutation("every change flips", "semi", ("semi",), _set(semi_join, "_signed", _any_change_flips)),
@@ -125,7 +127,10 @@ MUTATIONS = (
         "flips of an outer join not turned", "left", ("left",), _set(outer_join, "negated", lambda view, *_: view)
     ),
     Mutation(
-        "NULL-extended rows of changed rows left out", "full", ("full",), _set(outer_join, "_kept_side", lambda *_: [])
+        "NULL-extended rows of changed rows left out",
+        "full",
+        ("full",),
+        _set(outer_join, "matched", _only_matches),
     ),
     Mutation("extremum never rescanned", "aggregate", ("aggregate",), _set(aggregate, "_spoiled", lambda *_: FALSE)),
     Mutation(
