@@ -46,7 +46,7 @@ def _left_join(derivation: Derivation, node: Join, left: Node, right: Node) -> V
 
 
 def _changed_left(derivation: Derivation, node: Join, match: Match, *, with_matches: bool) -> list[View]:
-    """The term dL x R1, if asked for, and changed left rows without a match in R1, NULL-extended; R1 is read once for both."""
+    """The term dL x R1, if asked for, and changed left rows without a match, NULL-extended; R1 is read once."""
     changed = derivation.shared_delta(match.left)
     if changed is None:
         return []
