@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,13 @@ def build_definitions(project: Project, *, resources: Mapping[str, Any] | None =
     Raises:
         ConfigurationError: For a query that cannot be planned, as far as the columns of its inputs are known.
     """
+    with warnings.catch_warnings():
+        # Backfills in one run are a beta feature that the tests cover, and sensors warn of an option nobody sets.
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        return _build(project, resources or {})
+
+
+def _build(project: Project, resources: Mapping[str, Any]) -> dg.Definitions:
     jobs = build_jobs(project)
     refresh = next((job for job in jobs if job.name == REFRESH), None)
     sensors = [
@@ -52,7 +60,7 @@ def build_definitions(project: Project, *, resources: Mapping[str, Any] | None =
             ENGINE: engine_resource(project),
             IO_MANAGER: ducklake_io_manager(),
             RUN_PLAN: dg.mem_io_manager,
-            **(resources or {}),
+            **resources,
         },
         executor=dg.in_process_executor,
     )

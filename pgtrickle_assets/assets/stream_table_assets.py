@@ -1,11 +1,9 @@
 """One partitioned asset per stream table; its materialization is a refresh."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
-from dagster import BetaWarning
 from pydantic import Field
 
 from pgtrickle_assets.assets.engine import EngineSession
@@ -37,10 +35,7 @@ def build_stream_table_assets(project: Project) -> list[dg.AssetsDefinition]:
 
 def _build(project: Project, table: StreamTable) -> dg.AssetsDefinition:
     try:
-        with warnings.catch_warnings():
-            # Backfills in one run are a beta feature that the tests cover.
-            warnings.simplefilter("ignore", BetaWarning)
-            return _stream_table_asset(project, table)
+        return _stream_table_asset(project, table)
     except (dg.DagsterInvalidDefinitionError, dg.DagsterInvariantViolationError) as error:
         raise SourceLocationError(str(error).splitlines()[0], path=table.path or table.name, line=1) from error
 
