@@ -163,11 +163,7 @@ class Lake:
         return self.tables_named([name], at)[0]
 
     def tables_named(self, names: Sequence[TableName], at: int | None = None) -> tuple[LakeTable | None, ...]:
-        """Several tables at one snapshot; descriptions are kept by schema version, so most calls ask nothing."""
-        version = None if at is None else self._versions.get(at)
-        if at is not None and version is not None and all((name, version) in self._tables for name in names):
-            kept = [self._tables[name, version] for name in names]
-            return tuple(table and replace(table, at=at) for table in kept)
+        """Several tables at one snapshot (default: newest); descriptions are kept by schema version."""
 
         def work(connection: CatalogConnection) -> tuple[LakeTable | None, ...]:
             snapshot = self._snapshot(connection, at)
@@ -184,6 +180,17 @@ class Lake:
             return tuple(table and replace(table, at=snapshot.id) for table in kept)
 
         return self.connections.read(work)
+
+    def tables_planned_on(self, names: Sequence[TableName], base: int) -> tuple[LakeTable | None, ...]:
+        """Several tables at a snapshot that this object has seen; asks nothing when all are known.
+
+        Only for callers that check by themselves whether the snapshot is still kept, as a commit does.
+        """
+        version = self._versions.get(base)
+        if version is None or any((name, version) not in self._tables for name in names):
+            return self.tables_named(names, base)
+        kept = [self._tables[name, version] for name in names]
+        return tuple(table and replace(table, at=base) for table in kept)
 
     def plan_table(self, definition: TableDefinition) -> LakeTable:
         """A table that is to be created, as its writers must know it: column ids and path, but no table id (-1)."""

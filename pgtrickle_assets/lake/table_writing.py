@@ -85,7 +85,7 @@ def resolve_writes(
         raise ValueError("a commit takes at most one change for each table")
     existing = [change.table for change in changes if change.create is None]
     try:
-        tables = dict(zip(existing, lake.tables_named(existing, base), strict=True))
+        tables = dict(zip(existing, lake.tables_planned_on(existing, base), strict=True))
     except LakeHistoryExpiredError as error:
         raise LakeConflictError(error.message, hint="Plan again from the newest snapshot.") from error
     writes: list[TableWrite] = []

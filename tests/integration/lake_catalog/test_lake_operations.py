@@ -318,7 +318,7 @@ def test_inlined_rows_of_duckdb_are_read_changed_and_flushed(location: LakeLocat
     setup.execute("CREATE SCHEMA lake.gold")
     setup.execute(
         "CREATE TABLE lake.gold.t"
-        " (id INTEGER, name VARCHAR, at TIMESTAMPTZ, d DATE, l INTEGER[], n DECIMAL(9,2), f FLOAT)"
+        " (id INTEGER, name VARCHAR, moment TIMESTAMPTZ, d DATE, l INTEGER[], n DECIMAL(9,2), f FLOAT)"
     )
     setup.close()
     pair = Pair(location)
@@ -334,11 +334,11 @@ def test_inlined_rows_of_duckdb_are_read_changed_and_flushed(location: LakeLocat
     victim = scan.inlined.row_ids[[r[0] for r in scan.inlined.rows].index(13)]
     pair.commit(TableChange(name, removed_inlined_rows=(victim,)))
     pair.check(name)
-    pair.append(name, [{"id": 99, "name": "ours", "at": None, "d": None, "l": [], "n": None, "f": 2.5}])
+    pair.append(name, [{"id": 99, "name": "ours", "moment": None, "d": None, "l": [], "n": None, "f": 2.5}])
     pair.duckdb("DELETE FROM gold.t WHERE id = 99")
     pair.check(name)
     pair.append(
-        name, [{"id": n, "name": "ours", "at": None, "d": None, "l": [], "n": None, "f": 2.5} for n in range(5)]
+        name, [{"id": n, "name": "ours", "moment": None, "d": None, "l": [], "n": None, "f": 2.5} for n in range(5)]
     )
     pair.duckdb("DELETE FROM gold.t WHERE id = 2")
     pair.delete(name, id=3)
