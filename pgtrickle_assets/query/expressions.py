@@ -25,7 +25,7 @@ from pgtrickle_assets.query.operators import (
     row_comparison,
     unify,
 )
-from pgtrickle_assets.query.parse import line_of
+from pgtrickle_assets.query.parse import class_of, line_of
 from pgtrickle_assets.query.plan import (
     AggregateCall,
     Call,
@@ -102,8 +102,7 @@ class Analyzer:
         Raises:
             QueryError: Unknown name, wrong type or a construct that is not supported.
         """
-        kind: type[Any] = type(node)
-        handler = _HANDLERS.get(kind)
+        handler = _HANDLERS.get(class_of(node))
         if handler is None:
             raise QueryError(f"{type(node).__name__.upper()} is not supported here", line=line_of(node))
         return handler(self, node)

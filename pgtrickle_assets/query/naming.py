@@ -9,6 +9,8 @@ from typing import Any
 
 from sqlglot import exp
 
+from pgtrickle_assets.query.parse import class_of
+
 UNNAMED = "?column?"
 _TYPE_NAMES = {
     "INT": "int4", "BIGINT": "int8", "SMALLINT": "int2", "DOUBLE": "float8", "FLOAT": "float4", "DECIMAL": "numeric",
@@ -53,10 +55,6 @@ def function_name(call: exp.Anonymous) -> str:
     return fold(name) if isinstance(name, exp.Identifier) else str(name).lower()
 
 
-def _class_of(node: Any) -> type[Any]:
-    return type(node)
-
-
 def output_name(node: exp.Expr) -> str:
     """The default name of an output column."""
     return _figure(node)[0] or UNNAMED
@@ -98,5 +96,5 @@ def _figure(node: Any) -> tuple[str, int]:
         case exp.SetOperation():
             return _figure(node.this)
         case _:
-            keyword = _KEYWORD_NAMES.get(_class_of(node))
+            keyword = _KEYWORD_NAMES.get(class_of(node))
             return (keyword, 2) if keyword else ("", 0)

@@ -281,7 +281,7 @@ def concatenation(left: Expression, right: Expression, line: int | None) -> Expr
             return call("array_cat", kind, convert(left, kind), convert(right, kind))
         element = convert(other, array.type.element)
         if order == "append":
-            return Call("array_append", (array, element), array.type, array.nullable)
+            return Call("array_append", (array, element), array.type, nullable=False)
         return Call("array_cat", (Call("array", (element,), array.type, False), array), array.type, array.nullable)
     textual = [e for e in (left, right) if e.type == VARCHAR or is_unknown_text(e)]
     if not textual:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from sqlglot import exp
 from sqlglot.dialects.postgres import Postgres
@@ -14,8 +14,8 @@ from pgtrickle_assets.errors import QueryError
 
 _INTERVAL_FIELDS = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
 _SPECIAL_SYNTAX = ("CAST", "EXTRACT", "SUBSTRING", "TRIM", "POSITION", "OVERLAY")
-_ALL_PARSERS: dict[str, Any] = PostgresParser.FUNCTION_PARSERS  # pyright: ignore[reportUnknownMemberType]
-_FUNCTION_PARSERS = {name: parser for name, parser in _ALL_PARSERS.items() if name in _SPECIAL_SYNTAX}
+_ALL_PARSERS = cast("dict[str, Any]", PostgresParser.FUNCTION_PARSERS)  # pyright: ignore[reportUnknownMemberType]
+_FUNCTION_PARSERS = {name: _ALL_PARSERS[name] for name in _SPECIAL_SYNTAX}
 
 
 class PlainFunctionsParser(PostgresParser):
@@ -77,6 +77,11 @@ def parse(sql: str) -> exp.Expr:
     if not isinstance(statement, (exp.Query, exp.Values)):
         raise QueryError(f"a stream table is defined by a SELECT, not by {statement.key.upper()}", line=1)
     return statement
+
+
+def class_of(node: Any) -> type[Any]:
+    """The class of a node, for tables of handlers."""
+    return cast("type[Any]", type(node))
 
 
 def parts_of(node: Any, key: str) -> list[Any]:

@@ -376,7 +376,9 @@ class QueryPlan:
     notes: tuple[str, ...] = ()
     stable_functions: tuple[str, ...] = ()
     volatile_functions: tuple[str, ...] = ()
-    lineage: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+    lineage: dict[str, tuple[tuple[str, str], ...]] = field(
+        default_factory=lambda: dict[str, tuple[tuple[str, str], ...]]()
+    )
 
 
 def children(node: Node) -> Sequence[Node]:

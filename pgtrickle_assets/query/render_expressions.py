@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from pgtrickle_assets.query.functions import Emission, write
@@ -9,6 +10,8 @@ from pgtrickle_assets.query.functions.registry import Dialect
 from pgtrickle_assets.query.plan import Call, Case, Cast, ColumnRef, Expression, Literal, SortKey
 from pgtrickle_assets.query.render_types import cast_text, identifier, literal, type_name
 from pgtrickle_assets.query.types import ColumnType
+
+_NAME = re.compile(r'[`"]?\w+[`"]?(\.\w+)?')
 
 
 class ExpressionWriter:
@@ -53,7 +56,7 @@ class ExpressionWriter:
         self._bound += 1
         variable = f"v{self._bound}"
         for index, value in enumerate(values):
-            if len(value) <= 12 and value.replace("`", "").replace('"', "").isalnum():
+            if len(value) <= 12 and _NAME.fullmatch(value):
                 names.append(value)
             else:
                 fields.append(value)

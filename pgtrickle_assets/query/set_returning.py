@@ -14,7 +14,7 @@ from pgtrickle_assets.query.parse import line_of
 from pgtrickle_assets.query.plan import Call, Column, Expression, Literal
 from pgtrickle_assets.query.render_generators import WITH_ORDINALITY
 from pgtrickle_assets.query.rewrite import IdGenerator
-from pgtrickle_assets.query.types import INT64, INTERVAL, JSON, TIMESTAMP, TIMESTAMPTZ, VARCHAR, ColumnType
+from pgtrickle_assets.query.types import INT64, INTERVAL, JSON, TIMESTAMP, TIMESTAMPTZ, VARCHAR
 
 
 def generator_call(
@@ -63,9 +63,9 @@ def _series(args: list[Expression], line: int | None) -> Call:
             raise QueryError("generate_series over numeric is not supported", line=line)
         return Call("generate_series", tuple(convert(arg, kind) for arg in args), kind)
     if len(args) == 3:
-        kind: ColumnType = TIMESTAMP if bounds == TIMESTAMP else TIMESTAMPTZ
+        moment = TIMESTAMP if bounds == TIMESTAMP else TIMESTAMPTZ
         step = convert(args[2], INTERVAL, line=line)
         if not isinstance(step, Literal):
             raise QueryError("the step of generate_series must be a constant", line=line)
-        return Call("generate_series", (*(convert(arg, kind, line=line) for arg in args[:2]), step), kind)
+        return Call("generate_series", (*(convert(arg, moment, line=line) for arg in args[:2]), step), moment)
     raise QueryError("generate_series needs integers, or timestamps and an interval", line=line)

@@ -120,7 +120,7 @@ def _over_array(analyzer: Analyzer, op: str, left_node: Any, node: Any, *, all_:
         tests = tuple(comparison(op, left, item, line) for item in items)
         if not tests:
             return Literal(all_, BOOLEAN)
-        return Call("and" if all_ else "or", tests, BOOLEAN) if len(tests) > 1 else tests[0]
+        return Call("and" if all_ else "or", tests, BOOLEAN)
     array = analyzer.analyze(inner)
     if array.type.element is None:
         raise QueryError("op ANY/ALL (array) requires an array on the right side", line=line)

@@ -48,6 +48,13 @@ def _json_value(emission: Emission) -> str:
     return f"CAST(json_extract({emission.args[0]}, {path}) AS VARCHAR)"
 
 
+def _array_cat(emission: Emission) -> str:
+    """A NULL array counts as empty, unless both are NULL."""
+    left, right = emission.args
+    joined = f"concat({left}, {right})" if emission.spark else f"list_concat({left}, {right})"
+    return f"(CASE WHEN {left} IS NULL THEN {right} WHEN {right} IS NULL THEN {left} ELSE {joined} END)"
+
+
 def _array_length(emission: Emission) -> str:
     size = f"size({emission.args[0]})" if emission.spark else f"CAST(len({emission.args[0]}) AS INTEGER)"
     return f"nullif({size}, 0)"
@@ -63,8 +70,8 @@ register("array_to_string", "array_join({0}, {1})", "array_to_string({0}, {1})")
 define("array_to_string(anyarray, text) -> text")
 register("string_to_array", "split({0}, concat('\\\\Q', {1}, '\\\\E'), -1)", "string_split({0}, {1})")
 define("string_to_array(text, text) -> text[]")
-register("array_append", "array_append({0}, {1})", "list_append({0}, {1})")
-register("array_cat", "concat({0}, {1})", "list_concat({0}, {1})")
+register("array_append", "array_append(coalesce({0}, array()), {1})", "list_append({0}, {1})", strict=False)
+register("array_cat", _array_cat, strict=False)
 register(
     "array_position", "nullif(CAST(array_position({0}, {1}) AS INT), 0)", "CAST(list_position({0}, {1}) AS INTEGER)"
 )

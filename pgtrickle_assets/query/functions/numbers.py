@@ -6,11 +6,11 @@ DecimalPrecision (adjustPrecisionScale), whose loss of digits is kept out by cas
 
 from __future__ import annotations
 
+from pgtrickle_assets.query.functions.quotients import divide_decimal, root_of_quotient
 from pgtrickle_assets.query.functions.registry import Emission, register
 from pgtrickle_assets.query.plan import Literal
 from pgtrickle_assets.query.types import MAX_DECIMAL_PRECISION, ColumnType, decimal
 
-_MIN_SIGNIFICANT_DIGITS = 16
 QUOTIENT_SCALE = 20
 """Digits after the point of a numeric quotient or average; PostgreSQL keeps more only below 0.0001."""
 _SPARK_KEPT_SCALE = 6
@@ -106,101 +106,11 @@ def quotient_type(left: ColumnType, right: ColumnType) -> ColumnType:
     return decimal(min(integers + scale, MAX_DECIMAL_PRECISION), scale)
 
 
-def _unscaled(emission: Emission, index: int, up: int) -> str:
-    """The argument times 10^(its scale + up) as an integer of up to 38 digits."""
-    kind = emission.types[index]
-    text, scale = emission.args[index], kind.scale or 0
-    if not emission.spark:
-        if kind.name != "decimal":
-            return f"(CAST({text} AS HUGEINT) * 1{'0' * up})"
-        plain = f"replace(CAST({text} AS VARCHAR), '.', '')" if scale else text
-        return f"(CAST({plain} AS HUGEINT) * 1{'0' * up})"
-    plain = f"replace(CAST({text} AS STRING), '.', '')" if scale else text
-    shifted = f"CAST({plain} AS DECIMAL(38, 0))"
-    return f"CAST({shifted} * 1{'0' * up}BD AS DECIMAL(38, 0))" if up else shifted
-
-
-def _group_number(n: str, scale: int, spark: bool) -> str:
-    """Weight and first digit of |n| / 10^scale in base 10000 as one number: weight * 10000 + digit (zero for zero)."""
-    branches: list[str] = []
-    for weight in range((MAX_DECIMAL_PRECISION - scale - 1) // 4, -((scale + 3) // 4) - 1, -1):
-        power = 4 * weight + scale
-        suffix = "BD" if spark else ""
-        if power >= 0:
-            divide = "div" if spark else "//"
-            digit = f"({n} {divide} 1{'0' * power}{suffix})"
-            threshold = f"1{'0' * power}{suffix}"
-        else:
-            digit = f"({n} * 1{'0' * -power})"
-            threshold = "1"
-        branches.append(f"WHEN {n} >= {threshold} THEN {weight * 10000} + CAST({digit} AS INT)")
-    return f"(CASE {' '.join(branches)} ELSE 0 END)"
-
-
-def _rounded_to_scale_of_quotient(value: str, groups: str, kept: int, scale: int, kind: ColumnType) -> str:
-    """Round `value` as select_div_scale says, given the difference of the group numbers of the operands."""
-    target = f"DECIMAL({kind.precision}, {kind.scale})"
-    weight = f"CAST(floor(({groups} - 1) / 10000.0) AS INT)"
-    branches: list[str] = []
-    for exponent in range(-1, 5):
-        digits = max(_MIN_SIGNIFICANT_DIGITS - 4 * exponent, kept, 0)
-        if digits < scale:
-            branches.append(f"WHEN {weight} = {exponent} THEN CAST(round({value}, {digits}) AS {target})")
-    above = max(_MIN_SIGNIFICANT_DIGITS - 20, kept, 0)
-    branches.append(f"WHEN {weight} > 4 THEN CAST(round({value}, {above}) AS {target})")
-    return f"(CASE {' '.join(branches)} ELSE CAST({value} AS {target}) END)"
-
-
-def _wide(text: str, spark: bool) -> str:
-    return f"CAST({text} AS DECIMAL(38, 0))" if spark else text
-
-
-def _divide_decimal(emission: Emission) -> str:
-    """Long division in two steps, cut after one digit more than can count, then rounded half away from zero."""
-    kind, writer, spark = emission.call.type, emission.writer, emission.spark
-    _, scale = _digits(kind)
-    s1, s2 = (t.scale or 0 for t in emission.types)
-    first, second = (scale + 2) // 2, scale + 1 - (scale + 2) // 2
-    up1, up2 = max(s2 - s1, 0), max(s1 - s2, 0)
-    aligned = max(s1, s2)
-    divide = "div" if spark else "//"
-    one, two = (f"1{'0' * n}{'BD' if spark else ''}" for n in (first, second))
-    text = "STRING" if spark else "VARCHAR"
-
-    def steps(names: tuple[str, ...]) -> str:
-        a, b = names
-        n, d = f"abs({a})", f"abs({b})"
-        if not spark:
-            d = f"(CASE WHEN {b} = 0 THEN error('division by zero') ELSE abs({b}) END)"
-
-        def digits(inner: tuple[str, ...]) -> str:
-            (t1,) = inner
-
-            def rest(last: tuple[str, ...]) -> str:
-                (t2,) = last
-                whole, high, low = (f"CAST({t} {divide} {d} AS {text})" for t in (n, t1, t2))
-                number = f"concat({whole}, '.', lpad({high}, {first}, '0'), lpad({low}, {second}, '0'))"
-                signed = f"CASE WHEN ({a} < 0) <> ({b} < 0) THEN concat('-', {number}) ELSE {number} END"
-                exact = f"CAST({signed} AS DECIMAL(38, {scale + 1}))"
-                return f"CASE WHEN {a} IS NULL OR {b} IS NULL THEN NULL ELSE {exact} END"
-
-            return writer.let((f"{_wide(f'({t1} % {d})', spark)} * {two}",), rest)
-
-        quotient = writer.let((f"{_wide(f'({n} % {d})', spark)} * {one}",), digits)
-        groups = f"({_group_number(n, aligned, spark)} - {_group_number(f'abs({b})', aligned, spark)})"
-        return writer.let(
-            (quotient, groups),
-            lambda bound: _rounded_to_scale_of_quotient(bound[0], bound[1], max(s1, s2), scale, kind),
-        )
-
-    return writer.let((_unscaled(emission, 0, up1), _unscaled(emission, 1, up2)), steps)
-
-
 def _divide(emission: Emission) -> str:
     left, right = emission.args
     kind = emission.call.type
     if kind.name == "decimal":
-        return _divide_decimal(emission)
+        return divide_decimal(emission)
     if emission.spark:
         return f"CAST({left} div {right} AS {_INTEGER_NAMES[kind.name]})" if kind.is_integer else f"({left} / {right})"
     checked = f"(CASE WHEN {right} = 0 THEN error('division by zero') ELSE {right} END)"
@@ -291,44 +201,6 @@ def _cut(text: str, places: int, scale: int, spark: bool) -> str:
     return f"substring({plain}, 1, length({plain}) - {drop})"
 
 
-def _square_root(emission: Emission) -> str:
-    """The root of a quotient with the quotient's own scale, as numeric.c computes a standard deviation.
-
-    A double root to eight digits is corrected by three terms of the binomial series over the exact residue.
-    """
-    kind, spark = emission.call.type, emission.spark
-    s1, s2 = (t.scale or 0 for t in emission.types[1:])
-    scale = kind.scale or 0
-    operands = (_unscaled(emission, 1, max(s2 - s1, 0)), _unscaled(emission, 2, max(s1 - s2, 0)))
-
-    def corrected(names: tuple[str, ...]) -> str:
-        value, root = names
-        square = f"CAST({root} * {root} AS DECIMAL(37, 16))"
-        wide = f"CAST({value} AS DECIMAL(37, {scale}))"
-        residue = f"CAST({wide} - CAST({square} AS DECIMAL(37, {scale})) AS DOUBLE)"
-        first = f"({residue} / (2.0 * CAST({root} AS DOUBLE)))"
-        double_root = f"CAST({root} AS DOUBLE)"
-        second = f"{first} * {first} / (2.0 * {double_root})"
-        third = f"{first} * {first} * {first} / (2.0 * {double_root} * {double_root})"
-        series = f"({first} - {second} + {third})"
-        fix = f"CAST({series} AS DECIMAL(37, {scale + 1}))"
-        exact = f"CAST(CAST({root} AS DECIMAL(37, {scale + 1})) + {fix} AS DECIMAL(38, {scale + 1}))"
-        return f"(CASE WHEN {root} = 0 THEN CAST(0 AS DECIMAL(38, {scale + 1})) ELSE {exact} END)"
-
-    root = f"CAST(round(sqrt(CAST({emission.args[0]} AS DOUBLE)), 8) AS DECIMAL(18, 8))"
-    value = emission.writer.let((emission.args[0], root), corrected)
-
-    def rounded(names: tuple[str, ...]) -> str:
-        a, b, result = names
-        aligned = max(s1, s2)
-        groups = f"({_group_number(f'abs({a})', aligned, spark)} - {_group_number(f'abs({b})', aligned, spark)})"
-        return emission.writer.let(
-            (groups,), lambda bound: _rounded_to_scale_of_quotient(result, bound[0], aligned, scale, kind)
-        )
-
-    return emission.writer.let((*operands, value), rounded)
-
-
 register("+", _add)
 register("-", _add)
 register("*", _multiply)
@@ -349,7 +221,7 @@ register("bit_not", "(~ {0})")
 register("shift_left", "shiftleft({0}, {1})", "({0} << {1})")
 register("shift_right", "shiftright({0}, {1})", "({0} >> {1})")
 register("sqrt", "sqrt({0})")
-register("sqrt_quotient", _square_root)
+register("sqrt_quotient", root_of_quotient)
 register("cbrt", "cbrt({0})")
 register("exp", "exp({0})")
 register("ln", "ln({0})")
@@ -361,5 +233,6 @@ register("radians", "radians({0})")
 for _name in ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh"):
     register(_name, f"{_name}({{0}})")
 register("atan2", "atan2({0}, {1})")
-register("sign_float", "signum({0})", "CAST(sign({0}) AS DOUBLE)")
+# PostgreSQL gives NaN the sign 0.
+register("sign_float", "(CASE WHEN isnan({0}) THEN 0D ELSE signum({0}) END)", "CAST(sign({0}) AS DOUBLE)")
 register("sign_decimal", "CAST(signum({0}) AS DECIMAL(1, 0))", "CAST(sign({0}) AS DECIMAL(1, 0))")

@@ -6,12 +6,20 @@ from typing import Any
 
 from pgtrickle_assets.query.arrow_types import arrow_type
 from pgtrickle_assets.query.plan import QueryPlan
+from pgtrickle_assets.query.types import TIMESTAMP
+from tests.integration.query.tables import BY_NAME
 
 
 def spark_views(spark: Any, tables: dict[str, Any]) -> None:
-    """Register Arrow tables as temporary views."""
+    """Register Arrow tables as temporary views; Arrow's zoneless timestamps must not become zoned ones."""
     for name, table in tables.items():
-        spark.createDataFrame(table).createOrReplaceTempView(name)
+        frame = spark.createDataFrame(table)
+        kinds = {column.name: column.type for column in BY_NAME[name].schema().columns}
+        items = [
+            f"CAST(`{column}` AS TIMESTAMP_NTZ) AS `{column}`" if kinds[column] == TIMESTAMP else f"`{column}`"
+            for column in table.column_names
+        ]
+        frame.selectExpr(*items).createOrReplaceTempView(name)
 
 
 def spark_rows(spark: Any, sql: str, plan: QueryPlan) -> list[tuple[Any, ...]]:
