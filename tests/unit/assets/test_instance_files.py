@@ -24,7 +24,7 @@ def instance_config(folder, monkeypatch):
 
 def test_the_instance_keeps_its_state_in_postgres_and_frees_slots(monkeypatch):
     config = instance_config(ROOT, monkeypatch)
-    assert config["storage"]["postgres"]["postgres_url"] == {"env": "PGTRICKLE_DAGSTER_DSN"}
+    assert config["storage"]["custom"]["config"] == {"variable": "PGTRICKLE_DAGSTER_DSN"}
     assert config["run_monitoring"]["free_slots_after_run_end_seconds"] > 0
     assert config["run_retries"]["retry_on_asset_or_op_failure"] is False
     assert config["telemetry"]["enabled"] is False
@@ -42,8 +42,10 @@ def test_the_s3_variant_differs_by_its_logs_alone(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("directory", [ROOT, Path("/")])
 def test_the_workspace_is_valid_from_any_directory(directory, tmp_path):
-    environment = {**os.environ, "DAGSTER_HOME": str(tmp_path)}
-    environment.pop("PGTRICKLE_PROJECT", None)
+    unset = ("DAGSTER_HOME", "PGTRICKLE_DAGSTER_DSN", "PGTRICKLE_PROJECT")
+    environment = {name: value for name, value in os.environ.items() if name not in unset}
+    if directory != ROOT:
+        environment["DAGSTER_HOME"] = str(tmp_path)
     command = [sys.executable, "-m", "dagster", "definitions", "validate", "-w", str(ROOT / "workspace.yaml")]
     done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
