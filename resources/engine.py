@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
 def open_refresh_engine(project: Project, spark: SparkProvider) -> AbstractContextManager[Engine]:
     """Opens the refresh engine of a project."""
-    from pgtrickle_assets.refresh.api import RefreshEngine
-
     from pgtrickle_assets.connections import project_settings
+    from pgtrickle_assets.refresh.api import RefreshEngine
 
     return cast("AbstractContextManager[Engine]", RefreshEngine.open(project, project_settings(project), spark))
 

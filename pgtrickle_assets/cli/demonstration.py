@@ -61,9 +61,9 @@ def _show(report: DemoReport, *, as_json: bool) -> None:
 
 
 def _serve(port: int) -> None:
+    from pgtrickle_assets.bundled_example import example_folder
     from pgtrickle_assets.cli.serving import serving, stopped_by_signals
     from pgtrickle_assets.cli.workspace import Workspace
-    from pgtrickle_assets.bundled_example import example_folder
     from pgtrickle_assets.project import Project
 
     _stop_spark()

@@ -35,7 +35,8 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, emp
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(_cell(value) for value in row))
-    stdout.print(table, width=None if stdout.is_terminal else _PIPE_WIDTH)
+    width = None if stdout.is_terminal else _PIPE_WIDTH
+    Console(width=width, highlight=False).print(table)
 
 
 def print_error(message: str, hint: str = "") -> None:

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pgtrickle_assets.demo.batches import BATCHES
 from pgtrickle_assets.bundled_example import example_folder
+from pgtrickle_assets.demo.batches import BATCHES
 from pgtrickle_assets.demo.report import DemoReport, LakeReference
 
 if TYPE_CHECKING:

@@ -41,6 +41,9 @@ def create_lake(connections: Connections, location: LakeLocation) -> bool:
 
     with connections.checkout() as connection:
         try:
+            # Opening a lake must not wait for a commit that holds the lock.
+            if _exists(connection, location.catalog_schema):
+                return False
             with connection.transaction():
                 return _create(connection, location)
         except psycopg.Error as error:
@@ -50,8 +53,7 @@ def create_lake(connections: Connections, location: LakeLocation) -> bool:
 def _create(connection: CatalogConnection, location: LakeLocation) -> bool:
     schema = location.catalog_schema
     connection.execute("SELECT pg_advisory_xact_lock(%s, %s)", lock_key(schema))
-    found = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (_regclass(schema),)).fetchone()
-    if found and found[0]:
+    if _exists(connection, schema):
         return False
     if not location.data_path:
         raise LakeError("a new lake needs a data path", hint="Set where its files go: a directory or a bucket URL.")
@@ -59,6 +61,11 @@ def _create(connection: CatalogConnection, location: LakeLocation) -> bool:
         connection.execute(statement(template, schema), ())
     connection.execute(statement(_METADATA, schema), (VERSION, CREATED_BY, with_slash(location.data_path)))
     return True
+
+
+def _exists(connection: CatalogConnection, schema: str) -> bool:
+    found = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (_regclass(schema),)).fetchone()
+    return bool(found and found[0])
 
 
 def _regclass(schema: str) -> str:

@@ -1,8 +1,10 @@
 """The relational operator tree of a defining query.
 
-A plan is plain immutable data: no engine, no connection. Every output column of every node has an `id` that is unique in
-the whole plan, so that rules can move expressions between nodes without capturing names; user-visible names appear only in
-`QueryPlan.output`. Relations are bags: two equal rows are two rows.
+A plan is plain immutable data: no engine, no connection. Every output column of every node has an `id` that is unique
+in the whole plan, so that rules can move expressions between nodes without capturing names; user-visible names appear
+only in `QueryPlan.output`. Relations are bags: two equal rows are two rows.
+
+In every node `output` gives its columns in order; in every expression `nullable` says whether its value can be NULL.
 """
 
 from __future__ import annotations
@@ -364,9 +366,9 @@ class QueryPlan:
     """A planned defining query.
 
     `output[i]` is the user-visible name and type of column i of `root`. `inputs` maps each relation key used in scans
-    to its table. `notes` are remarks for the user, such as an ORDER BY without effect. `stable_functions` names functions
-    like `now()` whose value moves without a source changing; such a plan is never differential. `lineage` maps an output
-    column to the (relation, column) pairs that it is computed from.
+    to its table. `notes` are remarks for the user, such as an ORDER BY without effect. `stable_functions` names
+    functions like `now()` whose value moves without a source changing; such a plan is never differential. `lineage`
+    maps an output column to the (relation, column) pairs that it is computed from.
     """
 
     root: Node

@@ -23,8 +23,8 @@ _PLAIN_NAMES: Final = frozenset(
 class ColumnType:
     """A scalar, decimal or list type.
 
-    `name` is a DuckLake type name; `decimal` has `precision` and `scale`; `list` has `element`. `unknown` is the type of a
-    bare NULL literal and never the type of a stored column; `interval` exists in expressions only.
+    `name` is a DuckLake type name; `decimal` has `precision` and `scale`; `list` has `element`. `unknown` is the type
+    of a bare NULL literal and never the type of a stored column; `interval` exists in expressions only.
     """
 
     name: str
@@ -53,14 +53,17 @@ class ColumnType:
 
     @property
     def is_integer(self) -> bool:
+        """A whole-number type."""
         return self.name in ("int16", "int32", "int64")
 
     @property
     def is_float(self) -> bool:
+        """A binary floating-point type."""
         return self.name in ("float32", "float64")
 
     @property
     def is_numeric(self) -> bool:
+        """Any type that holds numbers."""
         return self.is_integer or self.is_float or self.name == "decimal"
 
 

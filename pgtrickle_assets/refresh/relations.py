@@ -161,10 +161,11 @@ class Relations:
 
     def close(self) -> None:
         """Drop the views and free what was cached."""
-        for name in self._views.values():
-            self._spark.catalog.dropTempView(name)
+        # Over Spark Connect a frame still names the views it reads, so they go last.
         for frame in self._cached:
             frame.unpersist()
+        for name in self._views.values():
+            self._spark.catalog.dropTempView(name)
         self._views.clear()
         self._cached.clear()
 

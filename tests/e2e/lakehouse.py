@@ -1,4 +1,4 @@
-"""A whole system in small: a source database, a lake, the refresh engine, and DuckDB's own DuckLake extension as reader."""
+"""A whole system in small: a source database, a lake, the refresh engine, and DuckDB as an independent reader."""
 
 from __future__ import annotations
 

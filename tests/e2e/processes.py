@@ -82,7 +82,9 @@ class Runs:
 def finish(process: subprocess.Popen[str]) -> list[list[Any]]:
     """Wait for a run; it must succeed."""
     output, errors = process.communicate(timeout=WAIT_SECONDS)
-    assert process.returncode == 0, errors[-4000:]
+    # Spark's Java frames would push what matters out of sight.
+    python_lines = [line for line in errors.split("\n") if not line.lstrip().startswith("at ")]
+    assert process.returncode == 0, "\n".join(python_lines)[-6000:]
     lines = output.split("\n")
     assert "done" in lines
     return [json.loads(line) for line in lines if line.startswith("[")]

@@ -33,8 +33,9 @@ def main() -> None:
         cut = engine.capture("child").cut if config.get("capture", True) else engine.head()
         for name in config.get("only") or engine.project.order:
             result = engine.refresh(name, partitions=config.get("partitions"), cut=cut, run_id="child")
-            print(json.dumps([name, result.strategy.value, result.snapshot]), flush=True)
-    print("done", flush=True)
+            sys.stdout.write(json.dumps([name, result.strategy.value, result.snapshot]) + "\n")
+            sys.stdout.flush()
+    sys.stdout.write("done\n")
 
 
 if __name__ == "__main__":

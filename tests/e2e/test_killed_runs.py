@@ -195,9 +195,12 @@ def test_two_stream_tables_and_two_partitions_land_when_refreshed_at_once(runs: 
         wanted = "SELECT id, day, amount FROM orders WHERE day IN ('2024-01-01', '2024-01-02')"
         assert daily == system.postgres_rows(wanted)
         assert system.lake_rows("st.totals") == system.postgres_rows("SELECT day, sum(amount) FROM orders GROUP BY day")
-        ids = [row[0] for row in psycopg.connect(runs.config["catalog"]).execute(
-            "SELECT snapshot_id FROM main.ducklake_snapshot ORDER BY 1"
-        )]
+        ids = [
+            row[0]
+            for row in psycopg.connect(runs.config["catalog"]).execute(
+                "SELECT snapshot_id FROM main.ducklake_snapshot ORDER BY 1"
+            )
+        ]
         assert ids == list(range(len(ids))), "snapshot ids have no gap"
         system.engine.refresh("st.daily")
         _expect_right_daily(system)

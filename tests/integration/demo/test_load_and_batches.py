@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pgtrickle_assets.demo.batches import BATCHES, Batch, last_day, play
 from pgtrickle_assets.bundled_example import example_folder
+from pgtrickle_assets.demo.batches import BATCHES, Batch, last_day, play
 from pgtrickle_assets.demo.load import SOURCE_TABLES, load_flights
 from pgtrickle_assets.errors import SourceError
 

@@ -1,7 +1,7 @@
 """The bundled example as a project folder."""
 
-from pgtrickle_assets.demo.batches import BATCHES
 from pgtrickle_assets.bundled_example import example_folder
+from pgtrickle_assets.demo.batches import BATCHES
 from pgtrickle_assets.demo.load import SOURCE_TABLES, data_folder
 from pgtrickle_assets.option_block import read_stream_table
 from pgtrickle_assets.project_config import read_project_config
