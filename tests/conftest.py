@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from pgtrickle_assets.services.postgres import EmbeddedPostgres
 from pgtrickle_assets.services.spark import spark_session
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _names = itertools.count(1)
+
+# How fast a machine is must not decide whether a test passes.
+settings.register_profile("any_machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.load_profile("any_machine")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
