@@ -1,0 +1,143 @@
+"""The command line: exit status, one-line errors, machine-readable output."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pgtrickle_assets.cli import main
+from pgtrickle_assets.cli.options import checked_names
+from pgtrickle_assets.cli.projects import init
+from pgtrickle_assets.errors import PgTrickleError
+from pgtrickle_assets.project import Project
+
+COMMANDS = (
+    "init",
+    "apply",
+    "list",
+    "refresh",
+    "check",
+    "status",
+    "explain",
+    "history",
+    "sink-status",
+    "up",
+    "doctor",
+    "version",
+)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.delenv("PGTRICKLE_PROJECT", raising=False)
+    root = tmp_path / "shop"
+    assert main.run(["init", str(root), "--empty"]) == 0
+    (root / "stream_tables" / "gold").mkdir()
+    (root / "stream_tables" / "gold" / "a.sql").write_text("/*---\nschedule: 5m\n---*/\nSELECT * FROM orders")
+    return root
+
+
+def test_help_lists_all_commands(capsys):
+    assert main.run(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(command in text for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_has_help_with_an_example(command, capsys):
+    assert main.run([command, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "Example" in text
+    assert f"pgtrickle {command}" in text
+    assert "--json" in text
+
+
+@pytest.mark.parametrize("arguments", [["nope"], ["list", "--nope"], ["explain"], ["history", "--limit", "0"]])
+def test_wrong_use_is_status_2_and_one_line(arguments, capsys):
+    assert main.run(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert "--help" in error
+
+
+def test_an_unknown_stream_table_is_wrong_use_and_names_the_nearest(folder, capsys):
+    assert main.run(["explain", "gold.b", "--project", str(folder)]) == 2
+    assert "Did you mean 'gold.a'?" in capsys.readouterr().err
+
+
+def test_a_failure_is_status_1_and_one_line(tmp_path, capsys):
+    assert main.run(["list", "--project", str(tmp_path)]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "pgtrickle init" in error
+
+
+def test_a_traceback_comes_with_debug_alone(tmp_path, capsys):
+    assert main.run(["list", "--project", str(tmp_path)], debug=True) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_debug_may_stand_anywhere(tmp_path, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main.main(["list", "--debug", "--project", str(tmp_path)])
+    assert caught.value.code == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_unforeseen_error_is_readable_too(monkeypatch, capsys):
+    def broken(**_):
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr(main, "app", broken)
+    assert main.run([]) == 1
+    assert capsys.readouterr().err == "error: ZeroDivisionError: by zero Run it again with --debug for the traceback.\n"
+
+
+def test_errors_of_several_lines_become_one(monkeypatch, capsys):
+    def broken(**_):
+        raise PgTrickleError("first\nsecond", hint="Do this.")
+
+    monkeypatch.setattr(main, "app", broken)
+    assert main.run([]) == 1
+    assert capsys.readouterr().err == "error: first second Do this.\n"
+
+
+def test_list_needs_no_database(folder, capsys):
+    assert main.run(["list", "--project", str(folder), "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["name"], row["schedule"], row["reads"], row["columns"]) == ("gold.a", "5m", ["public.orders"], None)
+
+
+def test_the_current_folder_is_the_project(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    assert main.run(["list"]) == 0
+    assert "gold.a" in capsys.readouterr().out
+
+
+def test_version_in_both_forms(capsys):
+    assert main.run(["version"]) == 0
+    plain = capsys.readouterr().out.strip()
+    assert main.run(["version", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["pgtrickle"] == plain
+
+
+def test_init_overwrites_nothing(folder, capsys):
+    assert main.run(["init", str(folder), "--empty"]) == 1
+    assert "is a project already" in capsys.readouterr().err
+
+
+def test_a_skeleton_loads_and_keeps_its_state_out_of_git(tmp_path):
+    from pgtrickle_assets.cli.skeletons import write_skeleton
+
+    written = write_skeleton(tmp_path / "p", empty=False)
+    assert {".gitignore", "pgtrickle.yaml", "sample/source.sql"} <= set(written)
+    assert ".pgtrickle/" in (tmp_path / "p" / ".gitignore").read_text()
+    project = Project.load(tmp_path / "p")
+    assert project.order == ("silver.order_details", "gold.revenue_by_day")
+    assert checked_names(project, None) == list(project.order)
+
+
+def test_commands_are_functions_that_documentation_can_read():
+    assert "Example:" in (init.__doc__ or "")
