@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,13 @@ class Lakehouse:
     engine: RefreshEngine
     source: str
     location: LakeLocation
+
+    def with_stream_tables(
+        self, stream_tables: Sequence[StreamTable], **settings: Any
+    ) -> AbstractContextManager[Lakehouse]:
+        """The same source and lake with other stream tables; open it when this one is closed."""
+        spark = self.engine._workspace.spark()
+        return _opened(self.source, self.location.catalog_dsn, self.engine.project.home, spark, stream_tables, settings)
 
     def execute(self, *statements: str) -> None:
         """Run statements on the source in one transaction."""
@@ -96,6 +103,19 @@ def lakehouse(
             connection.execute(statement)
     if isinstance(stream_tables, Mapping):
         stream_tables = [StreamTable(name=name, query=query) for name, query in stream_tables.items()]
+    with _opened(source, catalog, folder, spark, stream_tables, settings) as system:
+        yield system
+
+
+@contextmanager
+def _opened(
+    source: str,
+    catalog: str,
+    folder: Path,
+    spark: SparkSession,
+    stream_tables: Sequence[StreamTable],
+    settings: Mapping[str, Any],
+) -> Iterator[Lakehouse]:
     project = Project(
         stream_tables,
         sources={"shop": {"dsn": source}},

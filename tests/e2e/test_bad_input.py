@@ -1,0 +1,128 @@
+"""What a user gets wrong is told in one line that names the thing and says what to do, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from pgtrickle_assets.errors import (
+    ConfigurationError,
+    LakeError,
+    PgTrickleError,
+    SourceTableError,
+    SourceUnavailableError,
+    UnsupportedTypeError,
+)
+from pgtrickle_assets.project import Project
+from pgtrickle_assets.refresh.api import RefreshEngine
+from pgtrickle_assets.settings import Settings
+from pgtrickle_assets.stream_table import StreamTable
+
+SECRET = "not-the-password"
+
+
+def _no_spark() -> Any:
+    raise AssertionError("nothing here needs Spark")
+
+
+def _make_ready(folder: Path, source: str, catalog: str, tables: list[StreamTable]) -> None:
+    project = Project(
+        tables,
+        sources={"shop": {"dsn": source}},
+        lake={"catalog": catalog, "data_path": str(folder / "lake")},
+        home=folder,
+        name="test",
+    )
+    with RefreshEngine.open(project, Settings(home=folder), _no_spark) as engine:
+        engine.sync()
+
+
+def _sync(folder: Path, source: str, catalog: str, **queries: str) -> PgTrickleError:
+    """The error that making the project ready ends with."""
+    tables = [StreamTable(name=f"st.{name}", query=query) for name, query in queries.items()]
+    with pytest.raises(PgTrickleError) as caught:
+        _make_ready(folder, source, catalog, tables)
+    assert "\n" not in str(caught.value)
+    assert SECRET not in str(caught.value)
+    return caught.value
+
+
+def _stream_tables(catalog: str) -> list[Any]:
+    with psycopg.connect(catalog) as connection:
+        return connection.execute("SELECT pgt_name FROM pgtrickle.pgt_stream_tables").fetchall()
+
+
+def test_an_unreachable_source_is_named(new_database: Callable[[], str], tmp_path: Path) -> None:
+    catalog = new_database()
+    error = _sync(tmp_path, f"postgresql://u:{SECRET}@127.0.0.1:1/shop", catalog, q="SELECT 1 AS a FROM t")
+    assert isinstance(error, SourceUnavailableError)
+    assert "127.0.0.1:1" in str(error)
+    assert _stream_tables(catalog) == []
+
+
+def test_a_wrong_password_is_told_without_the_password(new_database: Callable[[], str], tmp_path: Path) -> None:
+    wrong = re.sub(r":[^:@]+@", f":{SECRET}@", new_database())
+    error = _sync(tmp_path, wrong, new_database(), q="SELECT 1 AS a FROM t")
+    assert "password" in str(error)
+
+
+def test_an_unreachable_catalog_is_named(new_database: Callable[[], str], tmp_path: Path) -> None:
+    error = _sync(tmp_path, new_database(), f"postgresql://u:{SECRET}@127.0.0.1:1/lake", q="SELECT 1 AS a FROM t")
+    assert isinstance(error, LakeError)
+    assert "127.0.0.1:1" in str(error)
+
+
+def test_a_missing_table_is_named(new_database: Callable[[], str], tmp_path: Path) -> None:
+    source, catalog = new_database(), new_database()
+    with psycopg.connect(source) as connection:
+        connection.execute("CREATE TABLE orders (id int)")
+    error = _sync(tmp_path, source, catalog, q="SELECT id FROM ordres")
+    assert isinstance(error, SourceTableError)
+    assert "ordres" in str(error)
+    assert "orders" in str(error)
+    assert _stream_tables(catalog) == []
+
+
+def test_a_missing_column_is_named_with_the_nearest(new_database: Callable[[], str], tmp_path: Path) -> None:
+    source, catalog = new_database(), new_database()
+    with psycopg.connect(source) as connection:
+        connection.execute("CREATE TABLE orders (id int, amount int)")
+    error = _sync(tmp_path, source, catalog, q="SELECT amuont FROM orders")
+    assert isinstance(error, ConfigurationError)
+    assert "amuont" in str(error)
+    assert "amount" in str(error)
+    assert _stream_tables(catalog) == []
+
+
+def test_stream_tables_in_a_circle_are_named(new_database: Callable[[], str], tmp_path: Path) -> None:
+    error = _sync(tmp_path, new_database(), new_database(), a="SELECT * FROM st.b", b="SELECT * FROM st.a")
+    assert "st.a" in str(error)
+    assert "st.b" in str(error)
+
+
+def test_an_unsupported_type_names_the_column_and_a_way_out(new_database: Callable[[], str], tmp_path: Path) -> None:
+    source, catalog = new_database(), new_database()
+    with psycopg.connect(source) as connection:
+        connection.execute("CREATE TABLE places (id int, at point)")
+    error = _sync(tmp_path, source, catalog, q="SELECT id FROM places")
+    assert isinstance(error, UnsupportedTypeError)
+    assert "places" in str(error)
+    assert "exclude_columns" in str(error)
+    assert _stream_tables(catalog) == []
+
+
+def test_a_lake_of_a_newer_specification_is_refused(new_database: Callable[[], str], tmp_path: Path) -> None:
+    source, catalog = new_database(), new_database()
+    with psycopg.connect(source) as connection:
+        connection.execute("CREATE TABLE orders (id int)")
+    _make_ready(tmp_path, source, catalog, [])
+    with psycopg.connect(catalog) as connection:
+        connection.execute("UPDATE main.ducklake_metadata SET value = '1.1' WHERE key = 'version'")
+    error = _sync(tmp_path, source, catalog, q="SELECT id FROM orders")
+    assert isinstance(error, LakeError)
+    assert "1.1" in str(error)
