@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pyarrow as pa
 
 from pgtrickle_assets.errors import LakeError
@@ -92,9 +93,17 @@ def _executor(
         except LakeError as error:
             # It travels as a row: Spark would wrap it into a stack trace and try again.
             outcomes = (error,)
-        yield pa.record_batch({"result": pa.array([pickle.dumps(outcome) for outcome in outcomes], pa.binary())})
+        yield pa.record_batch([_binary([pickle.dumps(outcome) for outcome in outcomes])], names=["result"])
 
     return write
+
+
+def _binary(values: list[bytes]) -> pa.Array:
+    # Not pa.array: it imports pandas, without which a worker starts much sooner.
+    ends = np.cumsum([0, *(len(value) for value in values)], dtype=np.int32)
+    return pa.Array.from_buffers(
+        pa.binary(), len(values), [None, pa.py_buffer(ends.tobytes()), pa.py_buffer(b"".join(values))]
+    )
 
 
 def _written(writer: TableWriter, parts: Iterable[pa.Table], table: LakeTable) -> tuple[NewDataFile, ...]:

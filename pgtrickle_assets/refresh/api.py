@@ -75,7 +75,6 @@ class RefreshEngine:
             What it saw of the sources and of foreign lake tables.
         """
         known = observe(self._workspace)
-        self._workspace.project = self._workspace.project.with_known(known)
         register(self._workspace)
         self._recover()
         return known

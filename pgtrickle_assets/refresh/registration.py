@@ -12,6 +12,7 @@ from pgtrickle_assets.control.capture_position import MirrorRow
 from pgtrickle_assets.control.registry import Dependency, StreamTableDefinition
 from pgtrickle_assets.control.registry_sync import sync
 from pgtrickle_assets.control.statuses import Origin, SourceType
+from pgtrickle_assets.errors import ConfigurationError, SourceTableError
 from pgtrickle_assets.lake.commit import commit
 from pgtrickle_assets.lake.ddl import DropTable, alter
 from pgtrickle_assets.lake.model import LakeTable, TableChange, TableDefinition
@@ -30,27 +31,41 @@ _AUTHOR = f"pg_trickle/{VERSION}/apply"
 
 
 def observe(workspace: Workspace) -> KnownSchemas:
-    """What sources and lake look like now.
+    """Look at sources and lake, and let the project's queries mean what is there.
+
+    Before its first look a project takes every unknown name for a source table; a lake table may turn out to be meant.
 
     Raises:
-        SourceError: A source cannot be reached, or a table that a stream table reads is missing or has a column
-            without an exact type.
+        SourceError: A source cannot be reached, or a table that a stream table reads is missing, cannot be captured, or
+            has a column without an exact type.
     """
+    project = workspace.project
     sources: dict[str, dict[TableName, TableSchema]] = {}
+    refused: list[SourceTableError] = []
     for name, source in workspace.sources.items():
-        read = workspace.project.source_tables[name]
         found = source.describe()
-        # Tables that are read are described by name, so that what cannot be captured of them is an error.
-        found.update(source.describe(list(read)))
+        for table in project.source_tables[name]:
+            try:
+                # By name, so that what cannot be captured of it is an error.
+                found.update(source.describe([table]))
+            except SourceTableError as error:
+                refused.append(error)
         sources[name] = {table: described.schema for table, described in found.items()}
-    own = {table.table for table in workspace.project.stream_tables}
-    mirror_schemas = {config.mirror_schema for config in workspace.project.sources.values()}
+    own = {table.table for table in project.stream_tables}
+    mirror_schemas = {config.mirror_schema for config in project.sources.values()}
     lake = {
         table.name: TableSchema(table.name, _schemas(table))
         for table in workspace.lake.tables()
         if table.name not in own and table.name.schema not in (STATE_SCHEMA, *mirror_schemas)
     }
-    return KnownSchemas(sources, lake)
+    known = KnownSchemas(sources, lake)
+    try:
+        workspace.project = project.with_known(known)
+    except ConfigurationError:
+        if refused:
+            raise refused[0] from None
+        raise
+    return known
 
 
 def register(workspace: Workspace) -> None:

@@ -31,7 +31,8 @@ def main() -> None:
     with RefreshEngine.open(project_of(config), settings, lambda: spark_session(settings)) as engine:
         engine.sync()
         cut = engine.capture("child").cut if config.get("capture", True) else engine.head()
-        for name in config.get("only") or engine.project.order:
+        only = config.get("only")
+        for name in engine.project.order if only is None else only:
             result = engine.refresh(name, partitions=config.get("partitions"), cut=cut, run_id="child")
             sys.stdout.write(json.dumps([name, result.strategy.value, result.snapshot]) + "\n")
             sys.stdout.flush()
