@@ -123,7 +123,7 @@ MUTATIONS = (
     Mutation("changed rows without a match left out", "O3", _set(outer_join, "matched", _only_matches)),
     Mutation("extremum never rescanned", "G3", _set(aggregate, "_spoiled", lambda *_: FALSE)),
     Mutation("wide sums ignore copies", "twins summed", _set(aggregate, "with_unit_weights", _without_weight_copies)),
-    Mutation("NULL keys don't match", "S1", _wrap(state, "restrict", _null_unsafe)),
+    Mutation("NULL keys don't match", "G10", _wrap(state, "restrict", _null_unsafe)),
     Mutation("groups found by new rows only", "G6", _wrap(recompute, "affected_keys", _only_inserted)),
     Mutation("partitions found by new rows only", "W1", _set(window, "reached_by", _only_inserted_rows)),
     Mutation("top rows found by new rows only", "T1", _set(topk, "reached_by", _only_inserted_rows)),
