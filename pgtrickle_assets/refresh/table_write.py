@@ -99,7 +99,9 @@ class TableWrite:
         """
         if self._gone is None:
             return TableChange(self.name, added_files=self.files)
-        scan = self.lake.scan(existing_table(self.lake, self.name, base))
+        table = existing_table(self.lake, self.name, base)
+        narrowing = [column.id for column in table.columns if not self.key or column.name in self.key]
+        scan = self.lake.scan(table, bounds_of=narrowing)
         self.jobs += 1
         options = self.lake.location.storage_options
         located = locate_rows(self.spark(), scan, self._gone, self.key, storage_options=options)
