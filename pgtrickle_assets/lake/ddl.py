@@ -24,7 +24,7 @@ from pgtrickle_assets.query.types import ColumnSchema, TableName
 
 if TYPE_CHECKING:
     from pgtrickle_assets.lake.catalog import Lake
-    from pgtrickle_assets.lake.commit import Within
+    from pgtrickle_assets.lake.commit_rounds import Within
 
 _TABLE: Final = """
 SELECT t.table_id, t.schema_id, t.table_uuid, t.path, t.path_is_relative, t.table_name,
