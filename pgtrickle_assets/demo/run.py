@@ -54,6 +54,7 @@ def run_demo(options: DemoOptions) -> DemoReport:
         player.refresh(INITIAL)
         for batch in BATCHES[: options.batches]:
             player.play(batch)
+        player.time_full()
         return _report(player)
 
 

@@ -1,5 +1,5 @@
 /*---
-partition_by: day(flight_date)
+partition_by: month(flight_date)
 partition_start: 2013-01-01
 partition_end: 2016-01-01
 description: Every flight with the names of its carrier and of both airports
