@@ -1,15 +1,15 @@
 """The worked examples over the whole path: PostgreSQL, capture, Spark, DuckLake, read back by DuckDB.
 
 Each case runs in five ways: (a) one refresh per batch; (b) the same with a lake snapshot per statement; (c) one refresh
-per statement; (d) one refresh at the end; (e) as (a), with a compaction between batches. The normal run does (a) for
-all cases and the other ways in turn; the nightly one does everything (`PGTRICKLE_ALL_MODES=1`).
+per statement; (d) one refresh at the end; (e) as (a), with a compaction between batches. The normal run takes one case
+of each way of maintenance in way (a); the rest is nightly. On DuckDB all of them always run (tests/differential).
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,15 +19,15 @@ from tests.differential.cases import Case, load, normal
 from tests.e2e.lakehouse import Lakehouse, lakehouse
 
 CASES = load()
-OTHER_MODES = ("statement_snapshots", "statement", "all_at_once", "compaction")
+MODES = ("batch", "statement_snapshots", "statement", "all_at_once", "compaction")
+ALWAYS = ("A1", "C1", "C2", "G2")
 
 
-def _runs() -> Iterator[tuple[Case, str]]:
-    for number, case in enumerate(CASES):
-        yield case, "batch"
-        chosen = OTHER_MODES if os.environ.get("PGTRICKLE_ALL_MODES") else [OTHER_MODES[number % len(OTHER_MODES)]]
-        for mode in chosen:
-            yield case, mode
+def _runs() -> Iterator[Any]:
+    for case in CASES:
+        for mode in MODES:
+            nightly = () if case.id in ALWAYS and mode == "batch" else pytest.mark.nightly
+            yield pytest.param(case, mode, id=f"{case.id}-{mode}", marks=nightly)
 
 
 def _setup(case: Case) -> list[str]:
@@ -67,7 +67,7 @@ def _refresh(system: Lakehouse, case: Case) -> None:
         assert result.reason_code
 
 
-@pytest.mark.parametrize(("case", "mode"), [pytest.param(c, m, id=f"{c.id}-{m}") for c, m in _runs()])
+@pytest.mark.parametrize(("case", "mode"), _runs())
 def test_case_gives_the_expected_rows_after_every_batch(
     case: Case, mode: str, new_database: Callable[[], str], tmp_path: Path, spark: object
 ) -> None:

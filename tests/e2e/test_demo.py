@@ -15,7 +15,7 @@ import pytest
 from pgtrickle_assets.services.duckdb import connect
 from pgtrickle_assets.services.postgres import EmbeddedPostgres
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.nightly]
 
 TABLES = {
     "silver.flight_details", "gold.aircraft_utilisation", "gold.carrier_ranking", "gold.daily_punctuality",

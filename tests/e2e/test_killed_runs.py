@@ -20,6 +20,8 @@ from pgtrickle_assets.settings import Settings
 from tests.e2e.lakehouse import Lakehouse
 from tests.e2e.processes import Runs, is_waiting, wait_until
 
+pytestmark = pytest.mark.nightly
+
 QUERIES = {
     "st.sales": "SELECT o.id, o.day, c.name, o.amount FROM orders o JOIN customers c ON c.id = o.customer",
     "st.by_name": "SELECT name, count(*) AS n, sum(amount) AS total, max(amount) AS top FROM st.sales GROUP BY name",
