@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from pgtrickle_assets.errors import ServiceError
 from pgtrickle_assets.services import leash
 
 _LOG_TAIL = 3
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Children:
@@ -55,7 +57,7 @@ class Children:
         for name, process in self._processes.items():
             if process.poll() is not None:
                 lines = self.log_of(name).read_text(encoding="utf-8", errors="replace").strip().splitlines()
-                said = " ".join(lines[-_LOG_TAIL:])
+                said = _COLOUR.sub("", " ".join(lines[-_LOG_TAIL:]))
                 raise ServiceError(f"The {name} has ended: {said}", hint=f"See {self.log_of(name)}.")
 
     def stop(self) -> None:

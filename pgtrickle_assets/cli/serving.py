@@ -26,7 +26,8 @@ from pgtrickle_assets.services.spark_connect import SparkConnectServer
 if TYPE_CHECKING:
     from pgtrickle_assets.cli.workspace import Workspace
 
-_READY_SECONDS = 180.0
+# A process that ends is noticed at once; this only bounds a slow machine.
+_READY_SECONDS = 600.0
 _POLL_SECONDS = 0.5
 
 
