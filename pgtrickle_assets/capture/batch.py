@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pgtrickle_assets.capture import read_sql, registry
 from pgtrickle_assets.capture.buffer_sql import buffer
-from pgtrickle_assets.capture.bulk import BulkQuery, BulkReader, run
+from pgtrickle_assets.capture.bulk import LOCK_MILLISECONDS, BulkQuery, BulkReader, run
 from pgtrickle_assets.capture.connect import open_connection, translated
 from pgtrickle_assets.capture.dsn import place
 from pgtrickle_assets.capture.locks import describe_holders
@@ -119,6 +119,8 @@ def _begin(lead: Connection, reader: BulkReader, request: Request, dsn: str) -> 
     lead.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
     lead.read_only = True
     lead.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+    # Whoever waits for the reader's locks may make us wait in turn; the server cannot see that knot.
+    lead.execute("SELECT set_config('lock_timeout', %s, true)", [f"{LOCK_MILLISECONDS}ms"])
     row = lead.execute("SELECT pg_current_snapshot()::text, pg_export_snapshot()").fetchone()
     snapshot, exported = (Snapshot.parse(row[0]), row[1]) if row else (Snapshot(0, 0), "")
     here = registry.identity(lead)
@@ -136,7 +138,7 @@ def _begin(lead: Connection, reader: BulkReader, request: Request, dsn: str) -> 
         position=str(Position(here.system, here.database, snapshot, receipt, states)),
         snapshot=snapshot,
         change_queries=queries,
-        copies=_copy_queries(lead, request, exported, observed, columns),
+        copies=_copy_queries(reader, request, exported, observed, columns),
         reader=reader,
         quiet=_quiet(lead, request, [observed[name] for name in queries]),
         pending_leaves=tuple(n for n in request.tables if observed[n].state.leaves.keys() - observed[n].guarded),
@@ -237,7 +239,7 @@ def _quiet(lead: Connection, request: Request, tables: Sequence[ObservedTable]) 
 
 
 def _copy_queries(
-    lead: Connection,
+    reader: BulkReader,
     request: Request,
     exported: str,
     observed: Mapping[TableName, ObservedTable],
@@ -247,7 +249,7 @@ def _copy_queries(
     for name in request.tables:
         if name in request.copy:
             relations = _direct_reads(request, observed[name])
-            pages = _heap_pages(lead, list(relations))
+            pages = reader.heap_pages(list(relations))
             texts = [
                 read_sql.content(relation, columns[name], first, last)
                 for oid, relation in relations.items()
@@ -255,17 +257,6 @@ def _copy_queries(
             ]
             copies[name] = tuple(BulkQuery(request.dsn, exported, text, name, columns[name]) for text in texts)
     return copies
-
-
-def _heap_pages(lead: Connection, oids: Sequence[int]) -> dict[int, int]:
-    """Pages of those relations that can be read by page range."""
-    return dict(
-        lead.execute(
-            "SELECT c.oid, pg_relation_size(c.oid) / current_setting('block_size')::bigint FROM pg_class c"
-            " JOIN pg_am m ON m.oid = c.relam AND m.amname = 'heap' WHERE c.oid = ANY(%s)",
-            [list(oids)],
-        ).fetchall()
-    )
 
 
 def _ranges(pages: int, step: int) -> list[tuple[int, int | None]]:

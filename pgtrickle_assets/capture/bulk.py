@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -98,6 +98,21 @@ class BulkReader:
         from psycopg import sql
 
         self._execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)).as_string(None))
+
+    def heap_pages(self, oids: Sequence[int]) -> dict[int, int]:
+        """Pages of those relations that can be read by page range.
+
+        Their size is asked for under a lock; this connection has it, another would stand behind a waiting TRUNCATE.
+        """
+        from psycopg import sql
+
+        text = sql.SQL(
+            "SELECT c.oid::bigint, pg_relation_size(c.oid) / current_setting('block_size')::bigint FROM pg_class c"
+            " JOIN pg_am m ON m.oid = c.relam AND m.amname = 'heap' WHERE c.oid = ANY({}::oid[])"
+        ).format(sql.Literal(list(oids)))
+        with _translated("the source"), closing(self._connection.cursor()) as cursor:
+            cursor.execute(text.as_string(None))
+            return {int(oid): int(pages) for oid, pages in cursor.fetchall()}
 
     def rows(self, query: BulkQuery) -> Iterator[pa.RecordBatch]:
         """Stream a query's result in batches of some megabytes; finish one stream before the next."""
