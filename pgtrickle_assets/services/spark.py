@@ -135,8 +135,8 @@ def static_configuration(settings: Settings) -> dict[str, str]:
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",
         # Inferring filters takes time exponential in the number of renamed columns (SPARK-19846); ours rename a lot.
-    "spark.sql.constraintPropagation.enabled": "false",
-    # A call into the JVM per DataFrame operation, to remember which Python line made it.
+        "spark.sql.constraintPropagation.enabled": "false",
+        # A call into the JVM per DataFrame operation, to remember which Python line made it.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.pyspark.python": sys.executable,
         "spark.pyspark.driver.python": sys.executable,
