@@ -67,7 +67,7 @@ class DuckLakeIOManager(dg.IOManager):
         if context.has_asset_partitions and ALL_KEY not in context.asset_partition_keys:
             partitions = context.asset_partition_keys
         with step_failures(context):
-            return self._session.engine.read(name, partitions)
+            return self._session.synced().read(name, partitions)
 
     def _log_materializations(
         self, context: dg.OutputContext, table: StreamTable, result: RefreshResult, metadata: dict[str, Any]

@@ -32,7 +32,7 @@ def _equals_full(table: StreamTable) -> dg.AssetChecksDefinition:
     def differential_equals_full(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         session: EngineSession = getattr(context.resources, ENGINE)
         with step_failures(context):
-            report = session.engine.check_equals_full(table.name)
+            report = session.synced().check_equals_full(table.name)
         return dg.AssetCheckResult(passed=report.passed, description=summary(report), metadata=check_metadata(report))
 
     return differential_equals_full
