@@ -38,8 +38,9 @@ class Snapshot:
 
     def covers(self, other: Snapshot) -> bool:
         """Whether all that `other` sees is seen here too."""
-        hidden_here = [xid for xid in self.running if xid < other.xmax]
-        return other.xmax <= self.xmax and not any(other.sees(xid) for xid in hidden_here)
+        not_begun_here = max(other.xmax - self.xmax, 0)
+        running_there = sum(self.xmax <= xid < other.xmax for xid in other.running)
+        return running_there == not_begun_here and not any(other.sees(xid) for xid in self.running)
 
     def common(self, other: Snapshot) -> Snapshot:
         """The snapshot that sees exactly what both see."""
