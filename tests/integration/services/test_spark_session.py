@@ -67,6 +67,7 @@ SMALL = """
 """
 
 
+@pytest.mark.nightly
 def test_spark_starts_without_java_on_the_machine_and_keeps_quiet(tmp_path):
     tools = tmp_path / "bin"
     tools.mkdir()
@@ -85,6 +86,7 @@ def test_spark_starts_without_java_on_the_machine_and_keeps_quiet(tmp_path):
     assert done.stderr == ""
 
 
+@pytest.mark.nightly
 def test_a_remote_that_is_not_there_is_an_error_at_once(monkeypatch):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -123,6 +125,7 @@ CONNECT = """
 """
 
 
+@pytest.mark.nightly
 def test_a_connect_server_serves_who_has_its_token_and_ends_with_its_starter(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(CONNECT), str(tmp_path / "scratch")],
