@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 
 import typer
@@ -43,9 +44,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str], *, debug: bool = False) -> int:
     """Runs a command and returns its exit status."""
-    if not debug:
+    if debug:
+        return _run(arguments, debug=True)
+    with warnings.catch_warnings():
         # Spark and Dagster warn about things that a user of this command cannot change.
+        warnings.simplefilter("ignore")
         os.environ.setdefault("PYTHONWARNINGS", "ignore")
+        return _run(arguments, debug=False)
+
+
+def _run(arguments: Sequence[str], *, debug: bool) -> int:
     try:
         status = app(args=list(arguments), standalone_mode=False)
     except TyperException as error:

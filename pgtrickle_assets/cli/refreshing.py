@@ -41,6 +41,7 @@ def refresh(
     from pgtrickle_assets.assets.jobs import REBUILD, REFRESH, START
 
     workspace = open_workspace(project)
+    workspace.use_warm_spark()
     chosen = checked_names(workspace.project, names)
     if partition and len(chosen) != 1:
         raise typer.BadParameter("--partition needs exactly one stream table.")
@@ -70,6 +71,7 @@ def check(names: NamesArgument = None, project: ProjectOption = None, as_json: J
     from pgtrickle_assets.assets.keys import lake_key
 
     workspace = open_workspace(project)
+    workspace.use_warm_spark()
     chosen = checked_names(workspace.project, names)
     if not chosen:
         stdout.print(f"{workspace.project.name} has no stream tables.", markup=False)

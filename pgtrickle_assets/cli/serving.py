@@ -20,6 +20,7 @@ import yaml
 
 from pgtrickle_assets.cli.children import Children
 from pgtrickle_assets.cli.runs import CODE_LOCATION
+from pgtrickle_assets.cli.warm_spark import REMOTE_VARIABLE, published
 from pgtrickle_assets.errors import ServiceError
 from pgtrickle_assets.services.spark_connect import SparkConnectServer
 
@@ -80,7 +81,7 @@ def serving(
             spark = SparkConnectServer(workspace.settings)
             stack.callback(spark.stop)
             spark.start()
-            environment["PGTRICKLE_SPARK_REMOTE"] = spark.remote.get_secret_value()
+            environment[REMOTE_VARIABLE] = spark.remote.get_secret_value()
         report("Reading the sources ...")
         with workspace.session() as session:
             session.synced()
@@ -92,6 +93,7 @@ def serving(
         if spark is not None:
             report("Starting Spark ...")
             spark.wait()
+            stack.enter_context(published(workspace.connections.home, spark.remote))
         yield Serving(url, children.logs, _checker(children, spark))
 
 

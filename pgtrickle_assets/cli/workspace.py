@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pgtrickle_assets.cli.warm_spark import attach
 from pgtrickle_assets.connections import DAGSTER_DSN_VARIABLE, Connections, project_settings
 from pgtrickle_assets.errors import ConfigurationError, ServiceError
 from pgtrickle_assets.project import PROJECT_VARIABLE, Project, load_configured_project
@@ -102,6 +103,10 @@ class Workspace:
                 shutil.copyfile(_bundled(_INSTANCE_FILE), home / _INSTANCE_FILE)
             os.environ[_DAGSTER_HOME_VARIABLE] = str(home)
         return Path(os.environ[_DAGSTER_HOME_VARIABLE])
+
+    def use_warm_spark(self) -> None:
+        """Attaches this process to the Spark of a running `pgtrickle up`, if there is one."""
+        attach(project_settings(self.project).home)
 
     def _spark(self) -> SparkSession:
         from pgtrickle_assets.services.spark import spark_session
