@@ -57,6 +57,7 @@ def refresh(
     else:
         _print_refreshes(rows)
     _raise(workspace, outcome, "refresh")
+    _raise_undelivered(rows)
 
 
 def check(names: NamesArgument = None, project: ProjectOption = None, as_json: JsonOption = False) -> None:
@@ -156,6 +157,17 @@ def _print_refreshes(rows: list[dict[str, Any]]) -> None:
         [[row[column] for column in columns] for row in rows],
         empty="Nothing was refreshed.",
     )
+
+
+def _raise_undelivered(rows: list[dict[str, Any]]) -> None:
+    """A delivery that was given up leaves the run green where `ducklake_sink_failure_mode` says so; here it is told."""
+    last = {row["stream_table"]: row for row in rows}
+    failed = [row for row in last.values() if row["status"] == "FAILED"]
+    if failed:
+        from pgtrickle_assets.cli.runs import RunFailedError
+
+        more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+        raise RunFailedError(f"{failed[0]['stream_table']} was not delivered: {failed[0]['error']}{more}")
 
 
 def _raise(workspace: Workspace, outcome: RunOutcome, what: str) -> None:
