@@ -62,10 +62,10 @@ def create(connection: Connection) -> None:
         SourcePrivilegeError: The role may not create the schema, or not use the one that is there.
     """
     row = connection.execute(
-        "SELECT to_regnamespace('pgtrickle_changes') IS NOT NULL,"
-        " has_database_privilege(current_database(), 'CREATE'),"
-        " coalesce(has_schema_privilege(to_regnamespace('pgtrickle_changes'), 'CREATE'), false),"
-        " current_database()::text, current_user::text"
+        # Asked of the catalog: to_regnamespace() may answer from before a lock was waited for.
+        "SELECT n.oid IS NOT NULL, has_database_privilege(current_database(), 'CREATE'),"
+        " coalesce(has_schema_privilege(n.oid, 'CREATE'), false), current_database()::text, current_user::text"
+        " FROM (VALUES (1)) AS one LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = 'pgtrickle_changes'"
     ).fetchone()
     there, may_create, may_use, database, user = row or (False, False, False, "", "")
     if not there and not may_create:

@@ -115,10 +115,25 @@ def advance(handle: Handle, source_name: str, *, expect: str | None, position: s
             (position, snapshot_id, source_name, expect),
         )
     if touched != 1:
-        raise StaleFrontierError(
-            f"Another run moved the capture position of source {source_name!r} meanwhile.",
-            hint="Nothing was written; the next run starts from the new position.",
-        )
+        raise _moved(source_name)
+
+
+def require_unmoved(handle: Handle, source_name: str, expect: str | None) -> None:
+    """Check that a source's position is still the one that a batch was read from.
+
+    Raises:
+        StaleFrontierError: Another run moved it.
+    """
+    known = position(handle, source_name)
+    if (known.position if known else None) != expect:
+        raise _moved(source_name)
+
+
+def _moved(source_name: str) -> StaleFrontierError:
+    return StaleFrontierError(
+        f"Another run moved the capture position of source {source_name!r} meanwhile.",
+        hint="Nothing was written; the next run starts from the new position.",
+    )
 
 
 def mirrors(handle: Handle, source_name: str | None = None) -> list[MirrorRow]:

@@ -271,6 +271,36 @@ def fail(
     return status
 
 
+def supersede(handle: Handle, delivery_id: str, reason: str) -> None:
+    """Close a delivery whose content another one has written meanwhile: it is given up, and counts as no failure.
+
+    Args:
+        handle: Connection or cursor; commit afterwards.
+        delivery_id: The delivery.
+        reason: What happened.
+
+    Raises:
+        ControlError: The delivery's status does not allow it.
+        DeliveryOwnerLostError: Another process has taken it over.
+    """
+    _move(
+        handle,
+        delivery_id,
+        DeliveryStatus.FAILED_PERMANENT,
+        """
+        UPDATE pgtrickle.pgt_ducklake_sink_delivery AS old
+        SET status = 'FAILED_PERMANENT', last_error = %s, finished_at = clock_timestamp(), retry_at = NULL,
+            superseded_by = (
+                SELECT delivery_id FROM pgtrickle.pgt_ducklake_sink_delivery AS new
+                WHERE new.stream_table_id = old.stream_table_id AND new.status = 'DELIVERED'
+                ORDER BY finished_at DESC LIMIT 1
+            )
+        WHERE delivery_id = %s AND owner = %s AND status = ANY(%s)
+        """,
+        (scrub(reason),),
+    )
+
+
 def fail_abandoned(handle: Handle, *, dead_after_seconds: float, max_retries: int) -> list[Delivery]:
     """Make deliveries of dead processes retryable, or give them up when their retries are used.
 

@@ -5,7 +5,7 @@ A frontier moves in the transaction that commits the content, and only from wher
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -97,7 +97,7 @@ def advance(
     Raises:
         StaleFrontierError: The frontier is not where the plan assumed it.
     """
-    _lock_stream_table(handle, pgt_id)
+    lock(handle, pgt_id)
     stored = frontiers(handle, pgt_id).get(partition_key)
     if (None if stored is None else dict(stored.inputs)) != (None if expect is None else dict(expect)):
         raise StaleFrontierError(
@@ -132,6 +132,41 @@ def advance(
     )
 
 
+def lock(handle: Handle, pgt_id: int) -> None:
+    """Hold all frontiers of a stream table until the transaction ends, also of partitions that have none yet."""
+    run(handle, "SELECT 1 FROM pgtrickle.pgt_stream_tables WHERE pgt_id = %s FOR NO KEY UPDATE", (pgt_id,))
+
+
+def require_unmoved(
+    handle: Handle, pgt_id: int, planned: Mapping[str, Frontier], partitions: Sequence[str] | None
+) -> None:
+    """Check that content which a plan built on is still the stored content.
+
+    A plan for the whole table builds on all of its partitions; one for some partitions on those and on what every
+    partition without a frontier of its own is built from.
+
+    Args:
+        handle: Connection or cursor.
+        pgt_id: Stream table.
+        planned: Its frontiers as the plan saw them.
+        partitions: Partitions that the plan changes; None for all.
+
+    Raises:
+        StaleFrontierError: Another refresh changed the content meanwhile.
+    """
+    now = frontiers(handle, pgt_id)
+    keys = {*planned, *now} if partitions is None else {*partitions, EVERY_PARTITION}
+    if any(_content(planned.get(key)) != _content(now.get(key)) for key in keys):
+        raise StaleFrontierError(
+            f"Another refresh of stream table {_name(handle, pgt_id)} was faster.",
+            hint="Nothing was written here; the next refresh starts from what it left.",
+        )
+
+
+def _content(stored: Frontier | None) -> tuple[object, ...] | None:
+    return None if stored is None else (dict(stored.inputs), stored.ducklake_snapshot_id)
+
+
 def forget(handle: Handle, pgt_id: int, *, keep: str | None = None) -> int:
     """Remove the frontiers of a stream table, all or all but one; returns how many.
 
@@ -148,11 +183,6 @@ def oldest_needed_snapshot(handle: Handle) -> int | None:
     """Oldest lake snapshot that some next refresh reads; snapshots before it may be expired. None without frontiers."""
     found = scalar(handle, "SELECT min(snapshot_id) FROM pgtrickle.pgt_frontiers")
     return None if found is None else int(found)
-
-
-def _lock_stream_table(handle: Handle, pgt_id: int) -> None:
-    """Serialize frontier changes of one stream table, also of a partition that has no row to lock yet."""
-    run(handle, "SELECT 1 FROM pgtrickle.pgt_stream_tables WHERE pgt_id = %s FOR NO KEY UPDATE", (pgt_id,))
 
 
 def _name(handle: Handle, pgt_id: int) -> str:

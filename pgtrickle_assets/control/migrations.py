@@ -117,7 +117,8 @@ def _apply(connection: Connection[Any], known: Sequence[Migration]) -> tuple[str
         connection.execute("SELECT set_config('lock_timeout', %s, true)", (f"{_LOCK_SECONDS}s",))
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK_KEY,))
         # IF NOT EXISTS would ask for the right to create it even where an administrator has made it for us.
-        if connection.execute("SELECT to_regnamespace('pgtrickle')").fetchone() == (None,):
+        # Asked of the catalog: to_regnamespace() may answer from before the lock was waited for.
+        if connection.execute("SELECT FROM pg_catalog.pg_namespace WHERE nspname = 'pgtrickle'").fetchone() is None:
             connection.execute("CREATE SCHEMA pgtrickle")
         connection.execute(_VERSION_TABLE)
         # Read again under the lock: another process may have done it meanwhile.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pgtrickle_assets.errors import LakeError
 from pgtrickle_assets.lake.location import LakeLocation, with_slash
 from pgtrickle_assets.lake.schema_ddl import VERSION, create_statements
-from pgtrickle_assets.lake.sqltext import statement
+from pgtrickle_assets.lake.sqltext import TABLE_EXISTS, statement
 
 if TYPE_CHECKING:
     from pgtrickle_assets.lake.connections import CatalogConnection, Connections
@@ -64,10 +64,5 @@ def _create(connection: CatalogConnection, location: LakeLocation) -> bool:
 
 
 def _exists(connection: CatalogConnection, schema: str) -> bool:
-    found = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (_regclass(schema),)).fetchone()
+    found = connection.execute(TABLE_EXISTS, (schema, "ducklake_metadata")).fetchone()
     return bool(found and found[0])
-
-
-def _regclass(schema: str) -> str:
-    quoted_schema = schema.replace('"', '""')
-    return f'"{quoted_schema}".ducklake_metadata'

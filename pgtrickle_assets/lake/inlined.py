@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pgtrickle_assets.errors import LakeError
 from pgtrickle_assets.lake.model import InlinedRows, LakeColumn, LakeTable
-from pgtrickle_assets.lake.sqltext import quoted, statement
+from pgtrickle_assets.lake.sqltext import TABLE_EXISTS, quoted, statement
 from pgtrickle_assets.lake.values import inlined_value, parse_text
 from pgtrickle_assets.query.types import TableName
 
@@ -36,8 +36,6 @@ _DELETES: Final = """
 SELECT file_id, row_id, begin_snapshot FROM {c}.ducklake_inlined_delete_{table} WHERE begin_snapshot <= %s
 """
 
-_DELETES_EXIST: Final = "SELECT to_regclass(%s) IS NOT NULL"
-
 AT: Final = "begin_snapshot <= %(at)s AND (end_snapshot IS NULL OR %(at)s < end_snapshot)"
 ADDED: Final = (
     "begin_snapshot > %(since)s AND begin_snapshot <= %(at)s AND (end_snapshot IS NULL OR %(at)s < end_snapshot)"
@@ -52,11 +50,10 @@ class InlineTables:
         self._connection = connection
         self._schema = schema
         self._table = table
-        deletes = f"{quoted(schema)}.ducklake_inlined_delete_{table.id}"
         self._registry = connection.execute(statement(_REGISTRY, schema), (table.id,))
         self._history = connection.execute(statement(_HISTORY, schema), (table.id,))
         self._fetched: tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]] | None = None
-        self._deletes = connection.execute(_DELETES_EXIST, (deletes.replace("%%", "%"),))
+        self._deletes = connection.execute(TABLE_EXISTS, (schema, f"ducklake_inlined_delete_{table.id}"))
 
     def deleted_positions(self, at: int) -> dict[int, list[tuple[int, int]]]:
         """(position, snapshot) of inlined deletes by data file, up to snapshot `at`."""

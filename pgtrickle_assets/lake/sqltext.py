@@ -7,6 +7,12 @@ from typing import Final
 
 VISIBLE: Final = "{a}.begin_snapshot <= %(at)s AND ({a}.end_snapshot IS NULL OR %(at)s < {a}.end_snapshot)"
 
+# Not to_regclass(): that may answer from before the lock that its transaction has just waited for.
+TABLE_EXISTS: Final = (
+    "SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
+    " WHERE n.nspname = %s AND c.relname = %s)"
+)
+
 
 def quoted(name: str) -> str:
     """A quoted SQL identifier, safe inside a statement with psycopg placeholders."""

@@ -2,8 +2,7 @@
 
 The state machine of a delivery is kept in the control schema: PENDING before anything is written, WRITING while files
 are uploaded, and DELIVERED in the very transaction that makes the snapshot and moves the frontier. What fails before
-that leaves the lake as it was. A retry whose predecessor landed after all finds the frontier moved, or its own
-delivery id among the snapshots, and writes nothing.
+that leaves the lake as it was. A failed attempt that landed after all finds its own delivery id among the snapshots.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pgtrickle_assets.errors import StaleFrontierError, TransientError
-from pgtrickle_assets.lake.commit import CommitPolicy, CommitResult, commit
+from pgtrickle_assets.lake.commit import CommitPolicy, CommitResult, commit, find_commit
 
 if TYPE_CHECKING:
     from psycopg import Cursor
@@ -58,6 +57,7 @@ def deliver(
     identity: Identity,
     attempts: Attempts,
     within: Callable[[Cursor[tuple[Any, ...]], int], None],
+    require_current: Callable[[], None],
 ) -> CommitResult | None:
     """Write files and commit, trying again after what may pass.
 
@@ -66,7 +66,8 @@ def deliver(
         writes: The tables that change.
         identity: Of the delivery.
         attempts: Limit and reporting.
-        within: Writes frontier, history and delivery rows in the commit's transaction.
+        within: Writes frontier, history and delivery rows in the commit's transaction; checks once more there.
+        require_current: Raises StaleFrontierError when the content that the writes were computed from has changed.
 
     Returns:
         The commit, or None when there is nothing to write.
@@ -80,8 +81,11 @@ def deliver(
         attempts.started(attempt)
         pause = pause_seconds(attempt)
         try:
-            return _attempt(lake, writes, identity, within)
+            return _attempt(lake, writes, identity, within, require_current)
         except Exception as error:
+            landed = find_commit(lake, "delivery_id", identity.delivery_id)
+            if landed is not None:
+                return CommitResult(landed, attempt, 0.0, repeated=True)
             # A frontier that moved means that someone else did the work: no attempt will change that.
             passing = isinstance(error, TransientError) and not isinstance(error, StaleFrontierError)
             allowed = attempts.failed(error, pause)
@@ -96,6 +100,7 @@ def _attempt(
     writes: Sequence[TableWrite],
     identity: Identity,
     within: Callable[[Cursor[tuple[Any, ...]], int], None],
+    require_current: Callable[[], None],
 ) -> CommitResult | None:
     for write in writes:
         if not write.files:
@@ -104,6 +109,8 @@ def _attempt(
     if not changed:
         return None
     base = lake.head()
+    # In this order: what is current now was so at the base, and its rows can be located there.
+    require_current()
     return commit(
         lake,
         base=base,

@@ -196,6 +196,11 @@ class MirrorCapture:
         def within(cursor: Cursor[tuple[Any, ...]], snapshot: int) -> None:
             self._record(cursor, steps, snapshot)
 
+        def require_current() -> None:
+            with self.lake.connection() as connection:
+                for step in steps:
+                    capture_position.require_unmoved(connection, step.mirrored.name, step.expected)
+
         delivery_id = str(uuid4())
         identity = Identity(
             delivery_id,
@@ -205,7 +210,7 @@ class MirrorCapture:
         )
         attempts = Attempts(_ATTEMPTS, lambda _: None, _log_failure)
         try:
-            result = deliver(self.lake, list(writes.values()), identity, attempts, within)
+            result = deliver(self.lake, list(writes.values()), identity, attempts, within, require_current)
         finally:
             for write in writes.values():
                 write.release()

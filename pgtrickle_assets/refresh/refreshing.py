@@ -12,7 +12,7 @@ from pgtrickle_assets.control import frontier as frontiers
 from pgtrickle_assets.control import history, provenance
 from pgtrickle_assets.control.frontier import EVERY_PARTITION, Frontier
 from pgtrickle_assets.control.statuses import DeliveryStatus, InitiatedBy, StrategyName
-from pgtrickle_assets.errors import PgTrickleError, TransientError
+from pgtrickle_assets.errors import PgTrickleError, StaleFrontierError, TransientError
 from pgtrickle_assets.partitions import ALL_KEY, count_by_key
 from pgtrickle_assets.query.types import TableName
 from pgtrickle_assets.refresh.delivery import Attempts, Identity, deliver
@@ -53,6 +53,7 @@ class OpenRefresh:
     computation: Computation
     pgt_id: int
     frontier: Frontier | None
+    planned: Mapping[str, Frontier]
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ class Refreshing:
             jobs=computation.jobs,
             started_at=started,
         )
-        return OpenRefresh(prepared, computation, self.pgt_id, frontier)
+        return OpenRefresh(prepared, computation, self.pgt_id, frontier, stored)
 
     def _compute(
         self,
@@ -216,6 +217,9 @@ class Refreshing:
         try:
             return self._deliver(opened, writes, record.delivery_id, clock)
         except Exception as error:
+            if isinstance(error, StaleFrontierError):
+                with self.lake.connection() as connection:
+                    deliveries.supersede(connection, record.delivery_id, str(error))
             self._fail(prepared.refresh_id, error)
             permanent = isinstance(error, PgTrickleError) and not isinstance(error, TransientError)
             if permanent and self.settings.ducklake_sink_failure_mode == "warn":
@@ -240,6 +244,8 @@ class Refreshing:
                 deliveries.begin_attempt(connection, delivery_id)
 
         def failed(error: Exception, pause: float) -> bool:
+            if isinstance(error, StaleFrontierError):
+                return False
             with self.lake.connection() as connection:
                 status = deliveries.fail(
                     connection,
@@ -251,6 +257,10 @@ class Refreshing:
                 )
             return status is DeliveryStatus.FAILED_RETRYABLE
 
+        def require_current() -> None:
+            with self.lake.connection() as connection:
+                frontiers.require_unmoved(connection, self.pgt_id, opened.planned, prepared.partitions)
+
         identity = Identity(
             delivery_id,
             f"pg_trickle/{VERSION}/stream_table/{self.pgt_id}/{name}",
@@ -259,7 +269,7 @@ class Refreshing:
         )
         attempts = Attempts(self.settings.ducklake_sink_max_retries + 1, started, failed)
         with beating(self.lake, delivery_id):
-            result = deliver(self.lake, writes, identity, attempts, within)
+            result = deliver(self.lake, writes, identity, attempts, within, require_current)
         if result is None:
             with self.lake.connection() as connection, connection.transaction(), connection.cursor() as cursor:
                 self._record(cursor, opened, writes, delivery_id, None, clock)
@@ -280,14 +290,15 @@ class Refreshing:
         prepared, before = opened.prepared, opened.frontier
         inputs = {window.relation: window.until for window in prepared.windows}
         content = snapshot if snapshot is not None else before.ducklake_snapshot_id if before else prepared.cut
+        frontiers.lock(cursor, self.pgt_id)
+        frontiers.require_unmoved(cursor, self.pgt_id, opened.planned, prepared.partitions)
         for key in prepared.partitions or (EVERY_PARTITION,):
-            own = frontiers.frontiers(cursor, self.pgt_id).get(key)
-            expect = before.inputs if before is not None and before.partition_key == key else None
+            own = opened.planned.get(key)
             frontiers.advance(
                 cursor,
                 self.pgt_id,
                 key,
-                expect=own.inputs if own is not None and expect is None and prepared.partitions else expect,
+                expect=None if own is None else own.inputs,
                 inputs=inputs,
                 cut=prepared.cut,
                 snapshot_id=content,
@@ -390,6 +401,9 @@ class Refreshing:
 
     def _fail(self, refresh_id: int, error: Exception) -> None:
         with self.lake.connection() as connection:
+            if isinstance(error, StaleFrontierError):
+                history.skip(connection, refresh_id, "superseded", str(error))
+                return
             permanent = isinstance(error, PgTrickleError) and not isinstance(error, TransientError)
             history.fail(
                 connection,

@@ -99,12 +99,13 @@ def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str]) ->
         time.sleep(0.005)
 
 
-def is_waiting(dsn: str, event: str) -> bool:
-    """Whether a backend of the database waits for a lock of some kind."""
+def waiting(dsn: str, event: str) -> int:
+    """How many backends of the database wait for a lock of some kind."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         row = connection.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
             " AND wait_event = %s",
             (event,),
         ).fetchone()
-    return bool(row and row[0])
+    assert row is not None
+    return row[0]

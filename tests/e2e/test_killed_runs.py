@@ -18,7 +18,7 @@ from pgtrickle_assets.lake.orphans import remove_orphans
 from pgtrickle_assets.services.spark_connect import SparkConnectServer
 from pgtrickle_assets.settings import Settings
 from tests.e2e.lakehouse import Lakehouse
-from tests.e2e.processes import Runs, is_waiting, wait_until
+from tests.e2e.processes import WAIT_SECONDS, Runs, wait_until, waiting
 
 pytestmark = pytest.mark.nightly
 
@@ -89,7 +89,7 @@ def _before_files(runs: Runs, held: ExitStack) -> subprocess.Popen[str]:
     blocker = held.enter_context(psycopg.connect(runs.config["catalog"]))
     blocker.execute("LOCK TABLE pgtrickle.pgt_ducklake_sink_delivery IN SHARE MODE")
     process = runs.start()
-    wait_until(lambda: is_waiting(runs.config["catalog"], "relation"), process)
+    wait_until(lambda: waiting(runs.config["catalog"], "relation"), process)
     return process
 
 
@@ -107,7 +107,7 @@ def _before_commit(runs: Runs, held: ExitStack) -> subprocess.Popen[str]:
     runs.run(only=["st.sales"])
     held.enter_context(runs.catalog_locked())
     process = runs.start(capture=False)
-    wait_until(lambda: is_waiting(runs.config["catalog"], "advisory"), process)
+    wait_until(lambda: waiting(runs.config["catalog"], "advisory"), process)
     return process
 
 
@@ -122,7 +122,7 @@ def _after_commit(runs: Runs, _: ExitStack) -> subprocess.Popen[str]:
 def _during_mirror_commit(runs: Runs, held: ExitStack) -> subprocess.Popen[str]:
     held.enter_context(runs.catalog_locked())
     process = runs.start()
-    wait_until(lambda: is_waiting(runs.config["catalog"], "advisory"), process)
+    wait_until(lambda: waiting(runs.config["catalog"], "advisory"), process)
     return process
 
 
@@ -136,7 +136,7 @@ def _during_buffer_trim(runs: Runs, held: ExitStack) -> subprocess.Popen[str]:
     for (name,) in tables:
         blocker.execute(f"SELECT 1 FROM pgtrickle_changes.{name} FOR UPDATE")
     process = runs.start()
-    wait_until(lambda: is_waiting(runs.config["source"], "transactionid"), process)
+    wait_until(lambda: waiting(runs.config["source"], "transactionid"), process)
     return process
 
 
@@ -206,6 +206,27 @@ def test_two_stream_tables_and_two_partitions_land_when_refreshed_at_once(runs: 
         assert ids == list(range(len(ids))), "snapshot ids have no gap"
         system.engine.refresh("st.daily")
         _expect_right_daily(system)
+
+
+@pytest.mark.parametrize("partitions", [None, ["2024-01-01"]], ids=["whole", "one partition"])
+def test_two_refreshes_of_the_same_rows_at_once_write_them_once(
+    partitions: list[str] | None, runs: Runs, spark: object
+) -> None:
+    runs.config["stream_tables"] = [
+        {"name": "st.daily", "query": "SELECT id, day, amount FROM orders", "partition_by": "day(day)"}
+    ]
+    runs.run(only=[])
+    with runs.catalog_locked():
+        together = [runs.start(only=["st.daily"], partitions=partitions, capture=False) for _ in range(2)]
+        wait_until(lambda: waiting(runs.config["catalog"], "advisory") == len(together), together[0])
+    outputs = [process.communicate(timeout=WAIT_SECONDS) for process in together]
+    assert [process.returncode for process in together] == [0, 0], outputs
+    assert sum("overtaken" in output for output, _ in outputs) == 1
+    with runs.open(spark) as system:
+        where = "" if partitions is None else "WHERE day = '2024-01-01'"
+        assert system.lake_rows("st.daily") == system.postgres_rows(f"SELECT id, day, amount FROM orders {where}")
+        assert [(row.status, row.last_error) for row in system.engine.status()] == [("ACTIVE", None)]
+        assert {row["last_delivery_status"] for row in system.engine.sink_status()} == {"DELIVERED"}
 
 
 def _expect_right_daily(system: Lakehouse) -> None:

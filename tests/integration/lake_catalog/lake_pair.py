@@ -173,7 +173,10 @@ class Pair:
         parts: list[str] = []
         columns = [column for column in self.table(name).columns if column.type.name not in ("list", "json", "blob")]
         names = ['"' + column.name.replace('"', '""') + '"' for column in columns]
-        some = ", ".join(f"CAST(any_value({c}) AS VARCHAR)" for c in names)
+        # A literal cannot hold a zero byte.
+        some = ", ".join(
+            f"any_value(CAST({c} AS VARCHAR)) FILTER (NOT contains(CAST({c} AS VARCHAR), chr(0)))" for c in names
+        )
         values = connection.execute(f"SELECT {some} FROM {quoted(name)}").fetchall()[0]
         for column, c, value in zip(columns, names, values, strict=True):
             parts.append(f"SELECT count(*), CAST(min({c}) AS VARCHAR), CAST(max({c}) AS VARCHAR) FROM {quoted(name)}")
