@@ -22,6 +22,7 @@ from pgtrickle_assets.differential.reasons import OBSTACLES, RULES
 from pgtrickle_assets.project_config import LakeConfig, ProjectConfig, SourceConfig
 from pgtrickle_assets.query import aggregate_calls, special_calls
 from pgtrickle_assets.query.functions import signatures
+from pgtrickle_assets.query.sql_features import SQL_FEATURES
 from pgtrickle_assets.settings import settings_reference
 from pgtrickle_assets.stream_table import StreamTableOptions
 
@@ -31,6 +32,7 @@ NOTE: Final = (
 )
 
 _BLOCK: Final = re.compile(r"\{\{(.+?)\}\}")
+_MARKDOWN: Final = re.compile(r"([*_~|])")
 _ATTRIBUTE: Final = re.compile(r"^    (\w+): (.*)$")
 
 
@@ -90,13 +92,29 @@ def obstacles_table() -> str:
     return "\n".join(lines)
 
 
+SUPPORT: Final = {"yes": "yes", "limited": "in part", "full_only": "recomputed in full", "no": "refused"}
+
+
+def features_tables() -> str:
+    """What a query may use, a table per area."""
+    tables: list[str] = []
+    for area in dict.fromkeys(feature.area for feature in SQL_FEATURES):
+        lines = [f"### {area}", "", "| construct | example | supported | note |", "|---|---|---|---|"]
+        for item in SQL_FEATURES:
+            if item.area == area:
+                construct, note = (_MARKDOWN.sub(r"\\\1", cell) for cell in (item.construct, item.note))
+                example = item.example.replace("|", "\\|")
+                lines.append(f"| {construct} | `{example}` | {SUPPORT[item.support]} | {note} |")
+        tables.append("\n".join(lines))
+    return "\n\n".join(tables)
+
+
 def functions_list() -> str:
     """Names of the functions by kind."""
     scalar = {name for name in signatures.names() if name.isidentifier()} | set(special_calls.FUNCTIONS)
     kinds = {
         "Aggregates": aggregate_calls.AGGREGATES,
         "Window functions, besides the aggregates": aggregate_calls.WINDOW_ONLY,
-        "Set-returning functions, in FROM": special_calls.SET_RETURNING,
         "Scalar functions, besides `COALESCE`, `NULLIF`, `GREATEST`, `LEAST`, `CONCAT`, `CASE`": scalar,
     }
     return "\n\n".join(
@@ -121,7 +139,13 @@ def settings_tables() -> str:
 BLOCKS: Final[dict[str, Callable[[], str]]] = {
     f"options {model.__name__}": partial(options_table, model)
     for model in (StreamTableOptions, ProjectConfig, SourceConfig, LakeConfig)
-} | {"rules": rules_table, "obstacles": obstacles_table, "functions": functions_list, "settings": settings_tables}
+} | {
+    "features": features_tables,
+    "rules": rules_table,
+    "obstacles": obstacles_table,
+    "functions": functions_list,
+    "settings": settings_tables,
+}
 
 
 def page(template: Path) -> str:
