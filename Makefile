@@ -3,6 +3,10 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BIN = $(VENV)/bin
 ARGS ?=
+# What the package cache holds is taken without asking the index; only when something is missing is it asked.
+INSTALL = $(BIN)/uv pip install --quiet --python $(BIN)/python --requirement requirements.txt --no-deps --editable .
+# Spark starts many Python processes; without cached byte code each would compile all that it imports.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: help setup demo test unit check format lock docs clean
 
@@ -13,8 +17,8 @@ $(VENV)/.installed: requirements.txt pyproject.toml
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11" >&2; exit 2; }
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
 	@echo "Installing packages into $(VENV) ..." >&2
-	@$(BIN)/python -m pip install --quiet --requirement requirements.txt >&2
-	@$(BIN)/python -m pip install --quiet --no-deps --editable . >&2
+	@$(BIN)/python -m pip install --quiet 'uv>=0.9,<1' >&2
+	@$(INSTALL) --offline 2>/dev/null || $(INSTALL) >&2
 	@touch $@
 
 setup: $(VENV)/.installed  ## Make the virtual environment
@@ -43,7 +47,6 @@ docs: setup  ## Write the generated pages of docs/
 	$(BIN)/python docs/generate.py
 
 lock: setup  ## Write requirements.txt from pyproject.toml
-	$(BIN)/python -m pip install --quiet uv
 	@{ echo '# All versions that the project is tested with. Made by `make lock` from pyproject.toml.'; \
 	   $(BIN)/uv pip compile pyproject.toml --group dev --no-emit-index-url --no-annotate --no-header --quiet; } > requirements.new
 	@mv requirements.new requirements.txt

@@ -1,3 +1,5 @@
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow.compute makes its functions at import)
 """Reading tables and deltas on the driver with pyarrow: for what is small, so that no Spark job is needed."""
 
 from __future__ import annotations
@@ -5,19 +7,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pgtrickle_assets.lake.consolidate import consolidate, union_weighted
 from pgtrickle_assets.lake.deletes import Positions, as_read_at, deleted_positions
 from pgtrickle_assets.lake.model import DataFile, DeltaPlan, LakeColumn, ScanPlan
 from pgtrickle_assets.lake.parquet_columns import arrow_schema, file_columns, inlined_table, table_columns
-from pgtrickle_assets.lake.parquet_read import live_rows, rows_at
+from pgtrickle_assets.lake.parquet_read import FILE_ID_COLUMN, POSITION_COLUMN, live_rows, rows_at
 from pgtrickle_assets.lake.storage import Storage, storage_for
 
 SMALL_DELTA_ROWS = 200_000
 """Deltas up to this many rows are read on the driver unless configured otherwise."""
+
+DRIVER_SCAN_BYTES = 32 << 20
+DRIVER_SCAN_ROWS = 3_000_000
+"""Files up to this size and number of rows in all are looked through on the driver when few of their rows matter."""
 
 _REMOTE_READERS = 8
 
@@ -25,6 +33,11 @@ _REMOTE_READERS = 8
 def is_small(delta: DeltaPlan, limit: int = SMALL_DELTA_ROWS) -> bool:
     """Whether `delta` should be read by the driver: decided by the catalog's row counts, no file is opened."""
     return delta.inserted_rows + delta.deleted_rows <= limit
+
+
+def fits_driver(scan: ScanPlan) -> bool:
+    """Whether the files of `scan` may be looked through by the driver: decided by the catalog, no file is opened."""
+    return scan.bytes <= DRIVER_SCAN_BYTES and scan.row_count <= DRIVER_SCAN_ROWS
 
 
 def read_table_arrow(
@@ -46,6 +59,66 @@ def read_table_arrow(
         storage, [lambda file=file: _live(storage, as_read_at(file, scan.table.at), wanted) for file in scan.files]
     )
     return pa.concat_tables([*parts, inlined_table(wanted, scan.table, scan.inlined)])
+
+
+def read_matching_arrow(
+    scan: ScanPlan,
+    columns: Sequence[str],
+    values: Mapping[str, pa.Array],
+    *,
+    positions: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+) -> pa.Table:
+    """Rows of a table's data files that have one of some values in each of some columns, on the driver.
+
+    The columns looked at are read whole, the others only where a row group holds a match.
+
+    Args:
+        scan: The planned (and perhaps pruned) scan.
+        columns: Names of the columns wanted, in order.
+        values: Values by column name, of the column's type; a NULL among them means rows with NULL. No column with
+            floating point numbers or lists: those are not found by their bits.
+        positions: Add `__pgt_file_id` and `__pgt_position`, and leave out the rows that live in the catalog.
+        storage_options: See `storage.STORAGE_OPTIONS`.
+
+    Raises:
+        LakeError: Unknown column, or a file that can't be read as the catalog describes it.
+    """
+    wanted, keys = table_columns(scan.table, columns), table_columns(scan.table, list(values))
+    storage = storage_for(scan.table.path, storage_options)
+    files = [as_read_at(file, scan.table.at) for file in scan.files]
+    reads = [lambda file=file: _matching(storage, file, wanted, keys, values, positions=positions) for file in files]
+    parts = _read_all(storage, reads)
+    if positions:
+        empty = arrow_schema(wanted).append(pa.field(FILE_ID_COLUMN, pa.int64()))
+        return pa.concat_tables([*parts, empty.append(pa.field(POSITION_COLUMN, pa.int64())).empty_table()])
+    inlined = inlined_table(table_columns(scan.table, [c.name for c in scan.table.columns]), scan.table, scan.inlined)
+    return pa.concat_tables([*parts, inlined.filter(_mask(inlined, keys, values)).select(list(columns))])
+
+
+def _matching(
+    storage: Storage,
+    file: DataFile,
+    columns: Sequence[LakeColumn],
+    keys: Sequence[LakeColumn],
+    values: Mapping[str, pa.Array],
+    *,
+    positions: bool,
+) -> pa.Table:
+    if not keys:
+        return live_rows(storage, file, file_columns(columns, file), positions=positions)
+    found = live_rows(storage, file, file_columns(keys, file), positions=True)
+    places = found.filter(_mask(found, keys, values)).column(POSITION_COLUMN)
+    rows = rows_at(storage, file, file_columns(columns, file), places.to_numpy())
+    if not positions:
+        return rows
+    ids = pa.repeat(pa.scalar(file.id, pa.int64()), rows.num_rows)
+    return rows.append_column(FILE_ID_COLUMN, ids).append_column(POSITION_COLUMN, places)
+
+
+def _mask(rows: pa.Table, keys: Sequence[LakeColumn], values: Mapping[str, pa.Array]) -> pa.Array:
+    masks = [pc.is_in(rows.column(key.name), value_set=values[key.name]) for key in keys]
+    return reduce(pc.and_, masks, pa.repeat(pa.scalar(True), rows.num_rows))
 
 
 def read_delta_arrow(

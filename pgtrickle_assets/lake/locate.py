@@ -10,7 +10,7 @@ are taken, so that a retry finds the same.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgtrickle_assets.errors import LakeError
+from pgtrickle_assets.lake.arrow_read import fits_driver, read_matching_arrow
 from pgtrickle_assets.lake.consolidate import consolidate
 from pgtrickle_assets.lake.model import WEIGHT_COLUMN, LakeColumn, RowDeletes, ScanPlan
 from pgtrickle_assets.lake.parquet_columns import arrow_schema, inlined_table, table_columns
@@ -50,17 +51,17 @@ class LocatedRows:
 
 
 def locate_rows(
-    spark: SparkSession,
+    spark: Callable[[], SparkSession],
     scan: ScanPlan,
     rows: pa.Table | DataFrame,
     by: Sequence[str] = (),
     *,
     storage_options: Mapping[str, str] | None = None,
 ) -> LocatedRows:
-    """Positions of the rows to delete, by one Spark job; none when `rows` is empty or all of it lives in the catalog.
+    """Positions of the rows to delete, found on the driver where the files that may hold them are small.
 
     Args:
-        spark: Session; Spark Connect or not.
+        spark: Gives the session, Spark Connect or not; called only when a job is needed.
         scan: The table as the deletes are planned on.
         rows: Columns of the table and BIGINT `__pgt_weight`, positive: how many rows of that content go. Columns of the
             table that it lacks are not compared.
@@ -80,7 +81,7 @@ def locate_rows(
         places = np.flatnonzero(missing)
         rest = _Wanted(wanted.columns, wanted.rows.take(pa.array(places)), missing[places])
         candidates = _candidates(scan, rest, by)
-        matches = _matches(spark, candidates, rest, by, storage_options) if candidates.files else None
+        matches = _matches(spark, candidates, rest, by, storage_options)
         deletes, rest_missing = _choose(candidates, rest, matches)
         missing[places] = rest_missing
     if missing.any():
@@ -103,7 +104,12 @@ class _Wanted:
             raise LakeError(f"no column of the rows to delete belongs to table {scan.table.name}")
         columns = table_columns(scan.table, names)
         schema = arrow_schema(columns).append(pa.field(WEIGHT_COLUMN, pa.int64()))
-        merged = consolidate(rows.select([*names, WEIGHT_COLUMN]).cast(schema))
+        given = rows.select([*names, WEIGHT_COLUMN]).cast(schema)
+        for place, column in enumerate(columns):
+            if column.type.is_float:
+                # The two zeros are one value here, so they are sought as one.
+                given = given.set_column(place, schema.field(place), pc.add(given.column(place), 0.0))
+        merged = consolidate(given)
         counts = merged.column(WEIGHT_COLUMN).to_numpy()
         if len(counts) and counts.min() < 0:
             raise LakeError(f"the rows to delete in table {scan.table.name} have a negative count")
@@ -151,13 +157,65 @@ def _key(value: Any) -> Hashable:
 
 
 def _matches(
+    spark: Callable[[], SparkSession],
+    scan: ScanPlan,
+    wanted: _Wanted,
+    by: Sequence[str],
+    storage_options: Mapping[str, str] | None,
+) -> pa.Table | None:
+    """(row number in `wanted`, file id, position) of stored rows that equal a wanted one."""
+    if not scan.files:
+        return None
+    if fits_driver(scan):
+        return _matches_on_driver(scan, wanted, by, storage_options)
+    return _matches_on_spark(spark(), scan, wanted, by, storage_options)
+
+
+def _matches_on_driver(
+    scan: ScanPlan, wanted: _Wanted, by: Sequence[str], storage_options: Mapping[str, str] | None
+) -> pa.Table:
+    values = {
+        column.name: pc.unique(wanted.rows.column(column.name))
+        for column in wanted.columns
+        if column.type.element is None and not column.type.is_float and (not by or column.name in by)
+    }
+    names = [column.name for column in wanted.columns]
+    stored = read_matching_arrow(scan, names, values, positions=True, storage_options=storage_options)
+    codes = _codes(pa.concat_tables([wanted.rows, stored.select(names)]))
+    sought, found = codes[: wanted.rows.num_rows], codes[wanted.rows.num_rows :]
+    order = np.argsort(sought)
+    place = np.searchsorted(sought, found, sorter=order).clip(max=len(sought) - 1)
+    row = order[place]
+    equal = pa.array(sought[row] == found)
+    matched = stored.select([FILE_ID_COLUMN, POSITION_COLUMN]).append_column(_ROW, pa.array(row)).filter(equal)
+    return matched.select([_ROW, FILE_ID_COLUMN, POSITION_COLUMN])
+
+
+def _codes(rows: pa.Table) -> np.ndarray:
+    """One number per row; equal rows, and only those, have the same."""
+    codes = np.zeros(rows.num_rows, np.int64)
+    for values in rows.columns:
+        own = _column_codes(values)
+        _, codes = np.unique(codes * (int(own.max(initial=0)) + 1) + own, return_inverse=True)
+    return codes
+
+
+def _column_codes(values: pa.ChunkedArray) -> np.ndarray:
+    if pa.types.is_list(values.type):
+        seen: dict[Hashable, int] = {}
+        return np.array([seen.setdefault(_key(value), len(seen)) for value in values.to_pylist()], np.int64)
+    if pa.types.is_floating(values.type):
+        values = pc.if_else(pc.is_nan(values), pa.scalar(float("nan"), values.type), pc.add(values, 0.0))
+    return values.combine_chunks().dictionary_encode("encode").indices.to_numpy().astype(np.int64)
+
+
+def _matches_on_spark(
     spark: SparkSession,
     scan: ScanPlan,
     wanted: _Wanted,
     by: Sequence[str],
     storage_options: Mapping[str, str] | None,
 ) -> pa.Table:
-    """(row number in `wanted`, file id, position) of stored rows that equal a wanted one."""
     from pyspark.sql import functions as f
 
     stored = read_table(

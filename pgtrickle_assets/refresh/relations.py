@@ -2,9 +2,10 @@
 # (pyarrow.compute makes its functions at import)
 """Relations that the steps of one refresh read, as Spark temporary views.
 
-A step names a relation and a version of it. Stored relations are read from the lake at pinned snapshots; a small
-delta is read on the driver first, so that its rows are known when later steps are planned: an empty one drops out of
-the plan, and files that cannot hold one of its keys are not read.
+A step names a relation and a version of it. Stored relations are read from the lake at pinned snapshots. What is
+little is read on the driver first: small deltas, small tables, and the few rows of a larger table that can matter. So
+its rows are known when the rest is planned: an empty delta drops out of the plan, files that cannot hold one of its
+keys are not read, and Spark gets the rows themselves instead of files to open.
 """
 
 from __future__ import annotations
@@ -14,16 +15,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeGuard
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgtrickle_assets.differential.steps import InputChange
-from pgtrickle_assets.lake.arrow_read import read_delta_arrow
-from pgtrickle_assets.lake.model import WEIGHT_COLUMN, DeltaPlan, LakeTable, ScanPlan
+from pgtrickle_assets.lake.arrow_read import fits_driver, read_delta_arrow, read_matching_arrow
+from pgtrickle_assets.lake.consolidate import consolidate
+from pgtrickle_assets.lake.model import WEIGHT_COLUMN, DeltaPlan, LakeColumn, LakeTable, ScanPlan
 from pgtrickle_assets.lake.prune import prune
 from pgtrickle_assets.lake.spark_columns import quoted_name, schema_ddl
 from pgtrickle_assets.lake.spark_read import read_delta, read_table
-from pgtrickle_assets.lake.types import from_arrow, spark_type
+from pgtrickle_assets.lake.types import arrow_type, from_arrow, spark_type
 from pgtrickle_assets.query.plan import Scan, Version
 from pgtrickle_assets.refresh.one_task import SMALL_SCAN_BYTES
 
@@ -81,6 +84,7 @@ class Relations:
         self._deltas: dict[str, DeltaPlan] = {}
         self._scans: dict[tuple[str, bool], ScanPlan] = {}
         self._rows: dict[str, pa.Table | DataFrame] = {}
+        self._local: dict[object, pa.Table | None] = {}
         self._outputs: set[str] = set()
         self._views: dict[object, str] = {}
         self._cached: list[DataFrame] = []
@@ -137,6 +141,16 @@ class Relations:
         rows = self.rows(scan.relation)
         return is_arrow(rows) and rows.num_rows == 0
 
+    def local_rows(self, scan: Scan, filters: tuple[KeyFilter, ...] = ()) -> pa.Table | None:
+        """The rows of a stored scan that can matter, where they are few enough to be read on the driver, else None.
+
+        Read once: a scan of the same relation, version and filters gets the same rows.
+        """
+        key = (scan.relation, scan.version, filters)
+        if key not in self._local:
+            self._local[key] = self._read_local(scan, filters)
+        return self._local[key]
+
     def view(self, scan: Scan, filters: tuple[KeyFilter, ...] = ()) -> str:
         """Quoted name of the temporary view for a scan."""
         key = (scan.relation, "rows") if self._reads_rows(scan) else (scan.relation, scan.version, filters)
@@ -181,6 +195,9 @@ class Relations:
         if self._reads_rows(scan):
             rows = self.rows(scan.relation)
             return as_frame(self._spark, rows), is_arrow(rows)
+        local = self.local_rows(scan, filters)
+        if local is not None:
+            return as_frame(self._spark, local), True
         plan = self._pruned(scan, filters)
         frame = read_table(self._spark, plan, self._columns(scan.relation), storage_options=self._options)
         for key_filter in filters:
@@ -188,6 +205,22 @@ class Relations:
         if scan.version is Version.NEW and scan.relation in self._outputs:
             frame = self._with_pending(frame, scan.relation)
         return frame, plan.bytes <= SMALL_SCAN_BYTES
+
+    def _read_local(self, scan: Scan, filters: tuple[KeyFilter, ...]) -> pa.Table | None:
+        pending = self._rows.get(scan.relation) if scan.version is Version.NEW else None
+        if pending is not None and (scan.relation in self._outputs) and not is_arrow(pending):
+            return None
+        plan = self._pruned(scan, filters)
+        values = _exact_values(plan.table, filters)
+        if not fits_driver(plan) or (not values and plan.row_count > self._small_delta_rows):
+            return None
+        columns = self._columns(scan.relation)
+        rows = read_matching_arrow(plan, columns, values, storage_options=self._options)
+        if rows.num_rows > self._small_delta_rows:
+            return None
+        if pending is not None and scan.relation in self._outputs and is_arrow(pending):
+            return _with_pending_rows(rows, pending)
+        return rows
 
     def _pruned(self, scan: Scan, filters: tuple[KeyFilter, ...]) -> ScanPlan:
         plan = self.scan_plan(scan.relation, scan.version)
@@ -231,6 +264,36 @@ def as_frame(spark: SparkSession, rows: pa.Table | DataFrame) -> DataFrame:
     # Left to itself, Spark makes a time zone up for a timestamp that has none.
     columns = [(field.name, spark_type(from_arrow(field.type))) for field in rows.schema]
     return spark.createDataFrame(rows, schema_ddl(columns))
+
+
+def _exact_values(table: LakeTable, filters: tuple[KeyFilter, ...]) -> dict[str, pa.Array]:
+    """The values to look for by column, where a column's values can be found by their bits."""
+    found: dict[str, pa.Array] = {}
+    for key_filter in filters:
+        column = table.column(key_filter.column)
+        if column is None or column.type.is_float or column.type.element is not None or column.name in found:
+            continue
+        values = _values_of(column, key_filter.values)
+        if values is not None:
+            found[column.name] = values
+    return found
+
+
+def _values_of(column: LakeColumn, values: tuple[object, ...]) -> pa.Array | None:
+    try:
+        return pa.array(values, arrow_type(column.type))
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        # Keys of another type that are compared after a cast, or beyond this one's range.
+        return None
+
+
+def _with_pending_rows(rows: pa.Table, pending: pa.Table) -> pa.Table:
+    """The rows after a delta for their relation."""
+    stored = rows.append_column(WEIGHT_COLUMN, pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows))
+    after = consolidate(pa.concat_tables([stored, pending.select(stored.column_names).cast(stored.schema)]))
+    copies = after.column(WEIGHT_COLUMN).to_numpy()
+    places = np.repeat(np.arange(len(copies)), np.maximum(copies, 0))
+    return after.select(rows.column_names).take(pa.array(places))
 
 
 def _matching(frame: DataFrame, key_filter: KeyFilter) -> DataFrame:

@@ -22,12 +22,12 @@ from pgtrickle_assets.refresh.relations import KeyFilter, Relations, is_arrow
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from pgtrickle_assets.differential.steps import Step
+    from pgtrickle_assets.differential.steps import Restriction, Step
     from pgtrickle_assets.query.plan import Node, Scan
     from pgtrickle_assets.query.types import ColumnSchema
 
-_PRUNING_VALUES = 20_000
-"""More key values than this are not worth testing against file statistics."""
+_PRUNING_VALUES = 100_000
+"""More key values than this are not worth testing against statistics and rows."""
 
 
 def needed_columns(steps: Iterable[Step]) -> dict[str, frozenset[str]]:
@@ -103,18 +103,46 @@ class StepsRunner:
         return sql, not any(self.relations.is_large(name) for name in views)
 
     def _key_filters(self, query: Node) -> dict[Scan, tuple[KeyFilter, ...]]:
-        filters: dict[Scan, list[KeyFilter]] = defaultdict(list)
-        for restriction in restrictions(query):
-            if not self.relations.is_stored(restriction.scan) or self.relations.is_stored(restriction.by):
-                continue
-            rows = self.relations.rows(restriction.by.relation)
-            if not is_arrow(rows) or restriction.by_column not in rows.column_names:
-                continue
-            values = rows.column(restriction.by_column).unique()
-            if len(values) <= _PRUNING_VALUES:
-                wanted = [v for v in values.to_pylist() if restriction.null_safe or v is not None]
-                filters[restriction.scan].append(KeyFilter(restriction.column, tuple(wanted)))
-        return {scan: tuple(found) for scan, found in filters.items()}
+        """Values outside of which the rows of stored scans do not matter.
+
+        Rows found for one scan restrict the next: keys of a delta lead to rows of a table, and these to another table.
+        """
+        open_ = [found for found in restrictions(query) if self.relations.is_stored(found.scan)]
+        filters: defaultdict[Scan, list[KeyFilter]] = defaultdict(list)
+        known: dict[Scan, pa.Table] = {}
+        while True:
+            rest: list[Restriction] = []
+            for restriction in open_:
+                rows = self._rows_of(restriction.by, known)
+                if rows is None:
+                    rest.append(restriction)
+                elif restriction.scan not in known:
+                    filters[restriction.scan] += _key_filter(restriction, rows)
+            found = {
+                scan: rows
+                for scan, own in filters.items()
+                if scan not in known and (rows := self.relations.local_rows(scan, tuple(own))) is not None
+            }
+            if not found:
+                return {scan: tuple(own) for scan, own in filters.items()}
+            known |= found
+            open_ = rest
+
+    def _rows_of(self, scan: Scan, known: Mapping[Scan, pa.Table]) -> pa.Table | None:
+        if self.relations.is_stored(scan):
+            return known.get(scan)
+        rows = self.relations.rows(scan.relation)
+        return rows if is_arrow(rows) else None
+
+
+def _key_filter(restriction: Restriction, rows: pa.Table) -> list[KeyFilter]:
+    if restriction.by_column not in rows.column_names:
+        return []
+    values = rows.column(restriction.by_column).unique()
+    if len(values) > _PRUNING_VALUES:
+        return []
+    wanted = [value for value in values.to_pylist() if restriction.null_safe or value is not None]
+    return [KeyFilter(restriction.column, tuple(wanted))]
 
 
 def empty_rows(columns: Sequence[ColumnSchema], *, weighted: bool) -> pa.Table:

@@ -104,7 +104,7 @@ class TableWrite:
         scan = self.lake.scan(table, bounds_of=narrowing)
         self.jobs += 1
         options = self.lake.location.storage_options
-        located = locate_rows(self.spark(), scan, self._gone, self.key, storage_options=options)
+        located = locate_rows(self.spark, scan, self._gone, self.key, storage_options=options)
         return TableChange(
             self.name,
             added_files=self.files,

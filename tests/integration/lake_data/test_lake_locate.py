@@ -27,6 +27,17 @@ def _delete(lake, located):
     commit(lake.lake, base=lake.head(), changes=[change], author="test", message="test")
 
 
+def _no_session():
+    raise AssertionError("no Spark job is needed")
+
+
+@pytest.fixture(autouse=True, params=["on the driver", "on Spark"])
+def place(request, monkeypatch):
+    """Where the files are looked through; the answer is the same."""
+    if request.param == "on Spark":
+        monkeypatch.setattr("pgtrickle_assets.lake.locate.fits_driver", lambda scan: False)
+
+
 @pytest.fixture
 def messy(lake):
     """Files with duplicates, NULLs and NaNs, some rows deleted already, some inlined."""
@@ -62,8 +73,8 @@ def test_exactly_the_wanted_rows_go(messy, spark):
         )
         if not wanted.num_rows:
             continue
-        located = locate_rows(spark, messy.scan("t", bounds=True), wanted, ["k"])
-        assert located == locate_rows(spark, messy.scan("t", bounds=True), wanted, [])
+        located = locate_rows(lambda: spark, messy.scan("t", bounds=True), wanted, ["k"])
+        assert located == locate_rows(lambda: spark, messy.scan("t", bounds=True), wanted, [])
         _delete(messy, located)
         after = multiset(messy.rows("t", messy.head(), "* REPLACE (CAST(u AS VARCHAR) AS u)"))
         before.subtract(dict(zip(keys, take, strict=True)))
@@ -74,23 +85,30 @@ def test_exactly_the_wanted_rows_go(messy, spark):
 def test_too_few_rows_is_an_error_that_names_the_table(messy, spark):
     scan = messy.scan("t", bounds=True)
     with pytest.raises(LakeError, match=r"1 row\(s\).*main\.t"):
-        locate_rows(spark, scan, _wanted({"k": [2_000_000]}, [1]))
+        locate_rows(lambda: spark, scan, _wanted({"k": [2_000_000]}, [1]))
     total = messy.rows("t", messy.head()).num_rows
     with pytest.raises(LakeError, match=rf"{10**6 - multiset(messy.rows('t', messy.head(), 'k'))[(0,)]} row"):
-        locate_rows(spark, scan, _wanted({"k": [0]}, [10**6]))
+        locate_rows(lambda: spark, scan, _wanted({"k": [0]}, [10**6]))
     assert total
 
 
 def test_zero_and_minus_zero_are_one_value_and_nan_is_itself(lake, spark):
     lake.sql("CALL lake.set_option('data_inlining_row_limit', 0)", "CREATE TABLE t (f DOUBLE)")
     lake.sql("INSERT INTO t VALUES (-0.0), ('nan'), (NULL), (1)")
-    located = locate_rows(spark, lake.scan("t"), _wanted({"f": [0.0, math.nan, None]}, [1, 1, 1]))
+    located = locate_rows(lambda: spark, lake.scan("t"), _wanted({"f": [0.0, math.nan, None]}, [1, 1, 1]))
     assert [entry.positions for entry in located.deletes] == [(0, 1, 2)]
+
+
+def test_both_zeros_wanted_are_two_rows_of_one_value(lake, spark):
+    lake.sql("CALL lake.set_option('data_inlining_row_limit', 0)", "CREATE TABLE t (f DOUBLE)")
+    lake.sql("INSERT INTO t VALUES (0.0), (-0.0), (0.0), (2)")
+    located = locate_rows(lambda: spark, lake.scan("t"), _wanted({"f": [-0.0, 0.0]}, [1, 1]))
+    assert [entry.positions for entry in located.deletes] == [(0, 1)]
 
 
 def test_nothing_wanted_finds_nothing_without_a_job(lake):
     lake.sql("CREATE TABLE t (f DOUBLE)")
-    located = locate_rows(None, lake.scan("t"), _wanted({"f": pa.array([], pa.float64())}, []))
+    located = locate_rows(_no_session, lake.scan("t"), _wanted({"f": pa.array([], pa.float64())}, []))
     assert (located.deletes, located.inlined_rows) == ((), ())
 
 
@@ -99,7 +117,7 @@ def test_a_table_with_millions_of_equal_rows_gives_up_the_first_ones(lake, spark
     lake.sql("CALL lake.set_option('data_inlining_row_limit', 0)", "CREATE TABLE t (s VARCHAR)")
     lake.sql("INSERT INTO t SELECT 'same' FROM range(1000)", "INSERT INTO t SELECT 'same' FROM range(1000)")
     lake.sql("DELETE FROM t WHERE rowid < 3")
-    located = locate_rows(spark, lake.scan("t"), _wanted({"s": ["same"]}, [1000]))
+    located = locate_rows(lambda: spark, lake.scan("t"), _wanted({"s": ["same"]}, [1000]))
     first, second = located.deletes
     assert first.positions == tuple(range(3, 1000))
     assert second.positions == (0, 1, 2)
