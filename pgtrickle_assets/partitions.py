@@ -8,9 +8,10 @@ their own.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Final, Literal
 from uuid import UUID
 
@@ -19,6 +20,8 @@ from pgtrickle_assets.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from pgtrickle_assets.query.types import ColumnType
 
 ALL_KEY: Final = "all"
 """The one key of a stream table without `partition_by`."""
@@ -148,6 +151,105 @@ def check_key(key: str) -> None:
             f"{key!r} cannot be a partition key.",
             hint="Keys have no comma, line break or leading dot; NULL has a partition of its own.",
         )
+
+
+def canonical_keys(
+    by: PartitionBy | None, keys: Sequence[str], *, stream_table: str, kind: ColumnType | None = None
+) -> tuple[str, ...]:
+    """The keys that a user named, spelled as Dagster and the frontier have them, each once.
+
+    Two spellings of one key would have a frontier each for the same rows.
+
+    Args:
+        by: The partitioning, or None.
+        keys: Keys as a user wrote them.
+        stream_table: Whose keys they are, for errors.
+        kind: Type of the partition column, where it is known; keys of `value(c)` are then values of it.
+
+    Raises:
+        ConfigurationError: For a key that no row can have, naming the nearest one or the form.
+    """
+    if not keys:
+        raise ConfigurationError(f"no partition of {stream_table} is named.", hint="Name one, or leave the option out.")
+    return tuple(dict.fromkeys(_canonical_key(by, key, stream_table, kind) for key in keys))
+
+
+def _canonical_key(by: PartitionBy | None, key: str, stream_table: str, kind: ColumnType | None) -> str:
+    found: str | None
+    if by is None:
+        found, hint = (ALL_KEY if key == ALL_KEY else None), f"It is not partitioned; its one partition is {ALL_KEY!r}."
+    elif key == NULL_KEY:
+        return key
+    elif by.is_time:
+        found, hint = _canonical_time_key(by, key)
+    elif by.values is not None:
+        found, hint = (key if key in by.values else None), did_you_mean(key, (*by.values, NULL_KEY))
+    else:
+        found, hint = _canonical_value_key(key, kind)
+    if found is None:
+        raise ConfigurationError(f"{key!r} is not a partition of {stream_table}.", hint=hint)
+    return found
+
+
+def _canonical_time_key(by: PartitionBy, key: str) -> tuple[str | None, str]:
+    """The key, or None and what to write instead."""
+    moment = _moment_of(by, key)
+    if moment is None:
+        shown = time_key(by, window_start(by, datetime(2024, 7, 1)))  # noqa: DTZ001 - windows are wall-clock times
+        return None, f"A {by.kind} looks like {shown}; {NULL_KEY} holds the rows without a time."
+    start = window_start(by, moment)
+    nearest = time_key(by, start)
+    try:
+        is_start = parse_time_key(by, key) == start
+    except ConfigurationError:
+        is_start = False
+    return (nearest, "") if is_start else (None, f"Did you mean {nearest!r}?")
+
+
+def _moment_of(by: PartitionBy, key: str) -> datetime | None:
+    """The moment that a text names in one of the ways in which people write times."""
+    for text_format in (by.key_format, "%Y-%m"):
+        try:
+            return datetime.strptime(key, text_format)  # noqa: DTZ007 - partition windows are wall-clock times in UTC
+        except ValueError:
+            pass
+    try:
+        return datetime.fromisoformat(key).replace(tzinfo=None)
+    except ValueError:
+        return None
+
+
+def _canonical_value_key(key: str, kind: ColumnType | None) -> tuple[str | None, str]:
+    """The key as `key_of` spells the value, or None and what to write instead."""
+    try:
+        check_key(key)
+    except ConfigurationError as error:
+        return None, error.hint
+    name = None if kind is None else kind.name
+    try:
+        if kind is not None and kind.is_integer:
+            return _value_text(int(key)), ""
+        match name:
+            case "boolean":
+                return (key if key in ("true", "false") else None), "It is 'true' or 'false'."
+            case "date":
+                return _value_text(date.fromisoformat(key)), ""
+            case "uuid":
+                return _value_text(UUID(key)), ""
+            case "decimal":
+                return _decimal_key(key, kind), f"Its values are of type {kind}."
+            case _:
+                return key, ""
+    except (ValueError, InvalidOperation):
+        return None, f"Its values are of type {kind}."
+
+
+def _decimal_key(key: str, kind: ColumnType | None) -> str | None:
+    value = Decimal(key)
+    if kind is None or kind.scale is None or not value.is_finite():
+        return None
+    scaled = value.quantize(Decimal(1).scaleb(-kind.scale))
+    return _value_text(scaled) if scaled == value else None
 
 
 def slice_of(by: PartitionBy, key: str) -> PartitionSlice:

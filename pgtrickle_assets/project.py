@@ -14,6 +14,7 @@ from pgtrickle_assets.errors import ConfigurationError, PgTrickleError, QueryErr
 from pgtrickle_assets.names import NameSpace, TableReference
 from pgtrickle_assets.option_block import read_stream_table
 from pgtrickle_assets.partition_column import check_partition_column
+from pgtrickle_assets.partitions import canonical_keys
 from pgtrickle_assets.project_config import LakeConfig, ProjectConfig, SourceConfig, read_project_config
 from pgtrickle_assets.query.plan import QueryPlan
 from pgtrickle_assets.query.types import ColumnSchema, TableName, TableSchema
@@ -186,6 +187,17 @@ class Project:
                 wanted.add(name)
                 pending.extend(self.upstream[name])
         return tuple(name for name in self.order if name in wanted)
+
+    def partition_keys(self, name: str, keys: Sequence[str]) -> tuple[str, ...]:
+        """The partitions of a stream table that a user named, each once and spelled as they are stored.
+
+        Raises:
+            ConfigurationError: For a key that is none of its partitions, naming the nearest.
+        """
+        table, kind = self.stream_table(name), None
+        if table.partitioning is not None and (plan := self.plan(name)) is not None:
+            kind = next(column.type for column in plan.output if column.name == table.partitioning.column)
+        return canonical_keys(table.partitioning, keys, stream_table=name, kind=kind)
 
     def mirror_schema(self, source: str, table: TableName) -> TableSchema | None:
         """Columns of the mirror of a source table under the mirror's name, or None when they are unknown."""

@@ -37,3 +37,15 @@ def checked_names(project: Project, names: list[str] | None) -> list[str]:
         return [project.stream_table(name).name for name in names] if names else list(project.order)
     except ConfigurationError as error:
         raise typer.BadParameter(str(error)) from error
+
+
+def checked_partitions(project: Project, name: str, keys: list[str]) -> list[str]:
+    """The partitions of a stream table that an option names, as they are stored.
+
+    Raises:
+        typer.BadParameter: For a key that is none of its partitions, with the nearest.
+    """
+    try:
+        return list(project.partition_keys(name, keys))
+    except ConfigurationError as error:
+        raise typer.BadParameter(str(error)) from error

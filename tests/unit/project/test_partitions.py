@@ -16,6 +16,7 @@ from pgtrickle_assets.partitions import (
     NULL_KEY,
     PartitionBy,
     PartitionSlice,
+    canonical_keys,
     count_by_key,
     key_of,
     lake_partition_fields,
@@ -24,6 +25,7 @@ from pgtrickle_assets.partitions import (
     same_partitioning,
     slice_of,
 )
+from pgtrickle_assets.query.types import BOOLEAN, DATE, INT64, TIMESTAMP, VARCHAR, decimal
 
 
 @pytest.mark.parametrize(
@@ -81,6 +83,54 @@ def test_null_has_a_key_of_its_own():
 def test_a_key_of_another_unit_is_refused():
     with pytest.raises(ConfigurationError, match="not a day partition"):
         parse_time_key(PartitionBy("day", "c"), "2024-07")
+
+
+@pytest.mark.parametrize(
+    ("by", "kind", "written", "stored"),
+    [
+        (PartitionBy("day", "c"), DATE, "2024-7-1", "2024-07-01"),
+        (PartitionBy("week", "c"), DATE, "2024-07-01", "2024-07-01"),
+        (PartitionBy("hour", "c"), TIMESTAMP, "2024-07-01-5:00", "2024-07-01-05:00"),
+        (PartitionBy("day", "c"), DATE, NULL_KEY, NULL_KEY),
+        (PartitionBy("value", "c", ("EU", "US")), VARCHAR, "EU", "EU"),
+        (PartitionBy("value", "c"), VARCHAR, "anything", "anything"),
+        (PartitionBy("value", "c"), None, "007", "007"),
+        (PartitionBy("value", "c"), INT64, "007", "7"),
+        (PartitionBy("value", "c"), DATE, "20240701", "2024-07-01"),
+        (PartitionBy("value", "c"), decimal(6, 2), "1.5", "1.50"),
+        (PartitionBy("value", "c"), BOOLEAN, "true", "true"),
+        (None, None, ALL_KEY, ALL_KEY),
+    ],
+)
+def test_a_key_that_a_user_names_is_spelled_as_it_is_stored(by, kind, written, stored):
+    assert canonical_keys(by, [written, stored], stream_table="gold.t", kind=kind) == (stored,)
+
+
+@pytest.mark.parametrize(
+    ("by", "kind", "key", "hint"),
+    [
+        (PartitionBy("day", "c"), DATE, "nonsense", "A day looks like 2024-07-01"),
+        (PartitionBy("day", "c"), DATE, "2024-07-01 12:00", "Did you mean '2024-07-01'?"),
+        (PartitionBy("week", "c"), DATE, "2024-07-03", "Did you mean '2024-07-01'?"),
+        (PartitionBy("month", "c"), DATE, "2024-07", "Did you mean '2024-07-01'?"),
+        (PartitionBy("hour", "c"), TIMESTAMP, "2024-07-01", "Did you mean '2024-07-01-00:00'?"),
+        (PartitionBy("hour", "c"), TIMESTAMP, "2024-07-01-05:30", "Did you mean '2024-07-01-05:00'?"),
+        (PartitionBy("value", "c", ("EU", "US")), VARCHAR, "EUR", "Did you mean 'EU'?"),
+        (PartitionBy("value", "c"), INT64, "nonsense", "of type int64"),
+        (PartitionBy("value", "c"), BOOLEAN, "yes", "'true' or 'false'"),
+        (PartitionBy("value", "c"), decimal(6, 2), "1.505", r"of type decimal\(6,2\)"),
+        (PartitionBy("value", "c"), VARCHAR, "a,b", "no comma"),
+        (None, None, "nonsense", "its one partition is 'all'"),
+    ],
+)
+def test_a_key_that_no_row_can_have_is_refused_with_what_to_write(by, kind, key, hint):
+    with pytest.raises(ConfigurationError, match=f"'{key}' is not a partition of gold.t.*{hint.replace('?', '.')}"):
+        canonical_keys(by, [key], stream_table="gold.t", kind=kind)
+
+
+def test_naming_no_partition_is_refused():
+    with pytest.raises(ConfigurationError, match=r"no partition of gold\.t"):
+        canonical_keys(PartitionBy("day", "c"), [], stream_table="gold.t")
 
 
 @given(st.sampled_from(["hour", "day", "week", "month"]), st.datetimes(datetime(2, 1, 1), datetime(9999, 11, 30)))
