@@ -33,11 +33,14 @@ START: Final = "capture"
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What a run has to do: the cut it reads at and, by stream table, the partitions (None: all)."""
+    """What a run has to do: the cut it reads at and, by stream table, the partitions (None: all).
+
+    `full` names the stream tables that are recomputed.
+    """
 
     cut: int
     partitions: Mapping[str, tuple[str, ...] | None]
-    full: bool
+    full: frozenset[str]
     initiated_by: str
 
 
@@ -51,7 +54,10 @@ class RefreshRunConfig(dg.Config):
     partitions: list[str] | None = Field(
         default=None, description="Partitions of the named stream table to refresh; needs exactly one stream table."
     )
-    full: bool = Field(default=False, description="Recompute from scratch instead of moving the difference.")
+    full: bool = Field(
+        default=False,
+        description="Recompute the named stream tables from scratch; what is upstream is refreshed as usual.",
+    )
     capture: bool = Field(default=True, description="Move the change buffers of the sources into the mirrors first.")
     initiated_by: str = Field(default="MANUAL", description="Recorded in the refresh history.")
 
@@ -96,7 +102,7 @@ def run_plan(project: Project, config: RefreshRunConfig, cut: int) -> RunPlan:
     A rebuild of named stream tables refreshes what is upstream of them but recomputes only them.
 
     Raises:
-        ConfigurationError: For an unknown stream table.
+        ConfigurationError: For an unknown stream table or partition.
         PgTrickleError: For partitions without exactly one stream table.
     """
     named = project.order if config.stream_tables is None else tuple(config.stream_tables)
@@ -106,8 +112,8 @@ def run_plan(project: Project, config: RefreshRunConfig, cut: int) -> RunPlan:
         )
     partitions: dict[str, tuple[str, ...] | None] = dict.fromkeys(project.closure(named))
     if config.partitions is not None:
-        partitions[named[0]] = tuple(config.partitions)
-    return RunPlan(cut, partitions, config.full, config.initiated_by)
+        partitions[named[0]] = project.partition_keys(named[0], config.partitions)
+    return RunPlan(cut, partitions, frozenset(named if config.full else ()), config.initiated_by)
 
 
 def _refresh_graph(project: Project) -> dg.GraphDefinition:
@@ -169,7 +175,7 @@ def _stream_table_op(table: StreamTable) -> dg.OpDefinition:
                 context,
                 table.name,
                 partitions=plan.partitions[table.name],
-                full=plan.full,
+                full=table.name in plan.full,
                 initiated_by=plan.initiated_by,
             )
             yield dg.Output(prepared, "refreshed")

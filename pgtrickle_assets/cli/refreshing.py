@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pgtrickle_assets.cli.options import JsonOption, NamesArgument, ProjectOption, checked_names
+from pgtrickle_assets.cli.options import JsonOption, NamesArgument, ProjectOption, checked_names, checked_partitions
 from pgtrickle_assets.cli.output import print_json, print_table, stderr, stdout
 from pgtrickle_assets.cli.workspace import Workspace, open_workspace
 
@@ -34,7 +34,7 @@ def refresh(
 ) -> None:
     """Bring the sources' changes into the lake and refresh stream tables, in one Dagster run.
 
-    Everything upstream of a named stream table comes along.
+    Everything upstream of a named stream table comes along; --full recomputes the named ones alone.
 
     Example: `pgtrickle refresh gold.revenue_by_day`
     """
@@ -49,7 +49,7 @@ def refresh(
     if names:
         config["stream_tables"] = chosen
     if partition:
-        config["partitions"] = partition
+        config["partitions"] = checked_partitions(workspace.project, chosen[0], partition)
     outcome = _run(workspace, REBUILD if full else REFRESH, {"ops": {START: {"config": config}}})
     rows = _refreshes_of(workspace, outcome.run_id)
     if as_json:

@@ -70,6 +70,13 @@ def test_partitions_of_many_stream_tables_are_refused(definitions, instance, eng
     assert engine.calls == []
 
 
+@pytest.mark.parametrize(("key", "arrives"), [("2024-7-2", ("2024-07-02",)), ("nonsense", None)])
+def test_a_partition_reaches_the_engine_as_it_is_stored_or_not_at_all(definitions, instance, engine, key, arrives):
+    result = run(definitions, instance, raise_on_error=False, stream_tables=["gold.by_day"], partitions=[key])
+    assert result.success is (arrives is not None)
+    assert [call[1] for call in engine.asked("prepare") if call[0] == "gold.by_day"] == ([arrives] if arrives else [])
+
+
 def test_a_failed_step_stops_its_readers_and_nothing_else(definitions, instance, engine):
     engine.errors[("prepare", "gold.by_day")] = ConfigurationError("wrong")
     result = run(definitions, instance, raise_on_error=False)
@@ -85,6 +92,11 @@ def test_a_failed_step_stops_its_readers_and_nothing_else(definitions, instance,
 def test_a_rebuild_recomputes_in_full(definitions, instance, engine):
     assert run(definitions, instance, job="rebuild").success
     assert all(call[3] for call in engine.asked("prepare"))
+
+
+def test_a_rebuild_of_one_refreshes_what_is_upstream_as_usual(definitions, instance, engine):
+    assert run(definitions, instance, job="refresh", stream_tables=["gold.by_day"], full=True).success
+    assert {call[0]: call[3] for call in engine.asked("prepare")} == {"silver.items": False, "gold.by_day": True}
 
 
 def test_verify_runs_the_check_of_each_stream_table(definitions, instance, engine):

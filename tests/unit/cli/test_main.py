@@ -67,6 +67,11 @@ def test_an_unknown_stream_table_is_wrong_use_and_names_the_nearest(folder, caps
     assert "Did you mean 'gold.a'?" in capsys.readouterr().err
 
 
+def test_an_unknown_partition_is_wrong_use_and_runs_nothing(folder, capsys):
+    assert main.run(["refresh", "gold.a", "--partition", "nonsense", "--project", str(folder)]) == 2
+    assert "'nonsense' is not a partition of gold.a" in capsys.readouterr().err
+
+
 def test_a_failure_is_status_1_and_one_line(tmp_path, capsys):
     assert main.run(["list", "--project", str(tmp_path)]) == 1
     error = capsys.readouterr().err
