@@ -50,8 +50,9 @@ class Project:
         known: Columns of sources and lake tables; read from `home` by default.
 
     Raises:
-        ConfigurationError: For duplicate names, reserved schemas, unknown tables and cycles. It is a
-            `SourceLocationError` where the mistake is in a file.
+        ConfigurationError: For duplicate names, reserved schemas, unknown tables, cycles, and
+            `refresh_mode: differential` where it cannot be. It is a `SourceLocationError` where the mistake is in a
+            file.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Project:
         }
         self.order: tuple[str, ...] = self._dependency_order()
         self._check_mirrors()
+        self._check_refresh_modes()
 
     @classmethod
     def load(cls, path: str | Path, *, known: KnownSchemas | None = None) -> Project:
@@ -297,6 +299,8 @@ class Project:
             )
             if table.partitioning is not None:
                 check_partition_column(plan, table.partitioning)
+            if table.refresh_mode == "differential":
+                _check_differential(plan)
         except QueryError as error:
             raise self.located(table, error) from error
         return plan
@@ -340,6 +344,12 @@ class Project:
                     )
                 taken[mirror] = what
 
+    def _check_refresh_modes(self) -> None:
+        # Other queries are planned when they are asked for; what this option demands must not wait for a refresh.
+        for name in self.order:
+            if self._tables[name].refresh_mode == "differential":
+                self.plan(name)
+
     def _with_override(self, source: str, table: TableName, column: ColumnSchema) -> ColumnSchema:
         config = self.sources[source]
         for text, kind in config.numeric.items():
@@ -377,6 +387,16 @@ def _by_name(stream_tables: Iterable[StreamTable], mirror_schemas: set[str]) -> 
             raise ConfigurationError(f"there are two stream tables called {table.name}.", hint="Rename one of them.")
         tables[table.name] = table
     return tables
+
+
+def _check_differential(plan: QueryPlan) -> None:
+    from pgtrickle_assets.differential.reasons import obstacle, reasons_against
+
+    for reason in reasons_against(plan):
+        raise QueryError(
+            f"refresh_mode is differential, but the query cannot be: {reason.detail}.",
+            hint=f"{obstacle(reason.code).advice} Or use refresh_mode: auto.",
+        )
 
 
 def _declared(config: SourceConfig, table: TableName) -> TableSchema | None:

@@ -89,6 +89,29 @@ def test_an_unknown_table_names_file_line_and_the_nearest(folder):
         Project.load(root, known=KNOWN)
 
 
+def test_a_differential_mode_that_cannot_be_is_refused_at_load_with_file_line_and_reason(folder):
+    query = "/*---\nrefresh_mode: differential\n---*/\nSELECT id FROM orders WHERE now() > '2024-01-01'"
+    root = folder({"stream_tables/gold/b.sql": query})
+    with pytest.raises(
+        SourceLocationError, match=r"^stream_tables/gold/b\.sql:4: .*differential.*now\(\) moves"
+    ) as caught:
+        Project.load(root, known=KNOWN)
+    assert "refresh_mode: auto" in caught.value.hint
+    # Without the columns the query has no plan; `apply` reads them and loads again.
+    assert Project.load(root, known=KnownSchemas()).order == ("gold.b",)
+
+
+def test_a_differential_mode_is_checked_where_upstream_is_a_stream_table(tmp_path):
+    tables = [
+        StreamTable(name="silver.a", query="SELECT id FROM orders"),
+        StreamTable(name="gold.b", query="SELECT random() AS r FROM silver.a", refresh_mode="differential"),
+    ]
+    with pytest.raises(
+        ConfigurationError, match=r"stream table gold\.b: refresh_mode is differential.*random\(\) is vol"
+    ):
+        Project(tables, home=tmp_path, known=KNOWN)
+
+
 def test_without_knowledge_a_name_is_believed(tmp_path):
     project = build(tmp_path, gold__b="SELECT * FROM ordrs JOIN marts.x ON true")
     assert project.source_tables == {"postgres": (TableName("public", "ordrs"),)}
