@@ -119,14 +119,14 @@ OBSTACLES: tuple[Obstacle, ...] = (
     ),
     Obstacle(
         "volatile_function",
-        "random(), clock_timestamp(), nextval() and the like",
+        "random(), clock_timestamp(), gen_random_uuid()",
         "The function gives another value each time it is called, so old rows cannot be told from the inputs.",
         "Compute the value in the source.",
     ),
     Obstacle(
         "stable_function",
-        "now(), current_date, current_setting() and the like",
-        "Its value moves although no source changed, so the result is refreshed on schedule.",
+        "now(), current_date, localtimestamp and the like",
+        "Its value moves although no source changed, so old rows cannot be told from the inputs.",
         "Move the comparison with the current time to the query that reads the stream table.",
     ),
     Obstacle(
@@ -135,38 +135,29 @@ OBSTACLES: tuple[Obstacle, ...] = (
         "Every run draws another sample.",
         "Filter on a hash of the key instead.",
     ),
-    Obstacle(
-        "unsupported_construct",
-        "a construct without a delta rule",
-        "The operator can be evaluated but no rule maintains it.",
-        "See the list of supported constructs.",
-    ),
-    Obstacle(
-        "foreign_dialect",
-        "a query written with dialect: spark",
-        "The text goes to Spark as it is and is not planned.",
-        "Write the query in PostgreSQL's dialect.",
-    ),
 )
-
-_CODES = frozenset(obstacle.code for obstacle in OBSTACLES)
 
 
 def rule(name: str) -> Rule:
     """The rule called `name`; KeyError when there is none."""
-    return next(found for found in RULES if found.name == name)
+    for found in RULES:
+        if found.name == name:
+            return found
+    raise KeyError(name)
 
 
 def obstacle(code: str) -> Obstacle:
-    """The obstacle with this code; an unknown code counts as a construct without a rule."""
-    known = code if code in _CODES else "unsupported_construct"
-    return next(found for found in OBSTACLES if found.code == known)
+    """The obstacle with this code; KeyError when there is none."""
+    for found in OBSTACLES:
+        if found.code == code:
+            return found
+    raise KeyError(code)
 
 
 def reasons_against(plan: QueryPlan) -> tuple[Reason, ...]:
     """Why the plan cannot be maintained differentially; empty when it can."""
     found: list[Reason] = []
-    found.extend(Reason("volatile_function", f"{name}() is volatile") for name in plan.volatile_functions)
-    found.extend(Reason("stable_function", f"{name}() moves with time") for name in plan.stable_functions)
+    found.extend(Reason("volatile_function", f"{name} is volatile") for name in plan.volatile_functions)
+    found.extend(Reason("stable_function", f"{name} moves with time") for name in plan.stable_functions)
     found.extend(Reason(node.reason, node.detail) for node in walk(plan.root) if isinstance(node, Opaque))
     return tuple(dict.fromkeys(found))

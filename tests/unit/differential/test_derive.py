@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from pgtrickle_assets.differential.derive import derive
-from pgtrickle_assets.differential.reasons import OBSTACLES, RULES, obstacle, rule
+from pgtrickle_assets.differential.reasons import OBSTACLES, RULES, Obstacle, obstacle, rule
 from pgtrickle_assets.differential.steps import RESULT, DeriveOptions, InputChange
 from pgtrickle_assets.query.plan import (
     Aggregate,
@@ -23,8 +24,9 @@ from pgtrickle_assets.query.plan import (
     UnionAll,
     Version,
 )
+from pgtrickle_assets.query.planner import plan_query
 from pgtrickle_assets.query.rewrite import ref, scans
-from pgtrickle_assets.query.types import BOOLEAN, FLOAT64, INT64
+from pgtrickle_assets.query.types import BOOLEAN, FLOAT64, INT64, ColumnSchema, TableName, TableSchema
 from tests.unit.differential.trees import column, count_by, plan, scan
 
 BOTH = InputChange()
@@ -49,8 +51,11 @@ def test_opaque_part_makes_the_plan_full_with_its_reason() -> None:
 
 
 def test_stable_function_makes_the_plan_full() -> None:
-    found = derive(replace(plan(scan("l", "a")), stable_functions=("now",)))
-    assert [(reason.code, reason.detail) for reason in found.reasons] == [("stable_function", "now() moves with time")]
+    found = derive(replace(plan(scan("l", "a")), stable_functions=("now()", "current_date")))
+    assert [(reason.code, reason.detail) for reason in found.reasons] == [
+        ("stable_function", "now() moves with time"),
+        ("stable_function", "current_date moves with time"),
+    ]
 
 
 def test_linear_plan_needs_no_state() -> None:
@@ -130,5 +135,19 @@ def test_every_step_names_a_rule_of_the_table() -> None:
     steps = derive(plan(node)).delta_steps({"l": BOTH, "r": BOTH})
     assert {step.rule for step in steps} <= {found.name for found in RULES}
     assert rule("semi_join").source
-    assert obstacle("something new").code == "unsupported_construct"
-    assert all(found.advice for found in OBSTACLES)
+
+
+@pytest.mark.parametrize("found", OBSTACLES, ids=lambda found: found.code)
+def test_every_obstacle_is_one_that_a_query_can_meet_and_names_functions_that_exist(found: Obstacle) -> None:
+    queries = {
+        "recursive_cte": "WITH RECURSIVE r AS (SELECT a FROM t UNION ALL SELECT a + 1 FROM r) SELECT a FROM r",
+        "volatile_function": "SELECT random(), clock_timestamp(), gen_random_uuid() AS u FROM t",
+        "stable_function": "SELECT now(), current_date AS d, localtimestamp AS l FROM t",
+        "tablesample": "SELECT a FROM t TABLESAMPLE BERNOULLI (10)",
+    }
+    table = TableSchema(TableName("raw", "t"), (ColumnSchema("a", INT64),))
+    reasons = derive(plan_query(queries[found.code], resolve=lambda _: table)).reasons
+    assert {reason.code for reason in reasons} == {found.code}
+    named = re.findall(r"\w+\(\)|current_date|localtimestamp", found.construct)
+    assert set(named) <= {reason.detail.split()[0] for reason in reasons}
+    assert obstacle(found.code).advice
