@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from pgtrickle_assets.assets.automation import CALM, due_tables, reason_to_wait, refresh_request, skip, tolerate
+from pgtrickle_assets.assets.automation import (
+    CALM,
+    due_tables,
+    held_reason,
+    reason_to_wait,
+    refresh_request,
+    skip,
+    tolerate,
+    without_held,
+)
 from pgtrickle_assets.assets.keys import ENGINE
 from pgtrickle_assets.errors import PgTrickleError
 from pgtrickle_assets.schedules import Cron, Every
@@ -41,9 +50,10 @@ def due_refreshes_sensor(project: Project, job: dg.JobDefinition) -> dg.SensorDe
             return skip(wait)
         try:
             engine = session.engine
+            lines = engine.status()
             names = due_tables(
                 project,
-                {str(line.name): _moment(line.last_refresh_at) for line in engine.status()},
+                {str(line.name): _moment(line.last_refresh_at) for line in lines},
                 engine.behind(),
                 now,
                 sources_changed=engine.has_source_changes(),
@@ -52,7 +62,10 @@ def due_refreshes_sensor(project: Project, job: dg.JobDefinition) -> dg.SensorDe
             return tolerate(context.cursor, error)
         if not names:
             return skip("nothing is due, or nothing has changed")
-        return dg.SensorResult(run_requests=[refresh_request(project, names, "due by schedule")], cursor=CALM)
+        free = without_held(project, names, lines)
+        if not free:
+            return skip(held_reason(lines))
+        return dg.SensorResult(run_requests=[refresh_request(project, free, "due by schedule")], cursor=CALM)
 
     return due_refreshes
 

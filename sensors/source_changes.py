@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from pgtrickle_assets.assets.automation import CALM, following_changes, reason_to_wait, refresh_request, skip, tolerate
+from pgtrickle_assets.assets.automation import (
+    CALM,
+    following_changes,
+    held_reason,
+    reason_to_wait,
+    refresh_request,
+    skip,
+    tolerate,
+    without_held,
+)
 from pgtrickle_assets.assets.keys import ENGINE
 from pgtrickle_assets.errors import PgTrickleError
 
@@ -38,11 +47,17 @@ def source_changes_sensor(project: Project, job: dg.JobDefinition) -> dg.SensorD
         if wait is not None:
             return skip(wait)
         try:
-            changed = session.engine.has_source_changes() or bool(session.engine.behind().intersection(names))
+            engine = session.engine
+            changed = engine.has_source_changes()
+            behind = names if changed else tuple(engine.behind().intersection(names))
+            if not behind:
+                return skip("no source has changed")
+            lines = engine.status()
         except PgTrickleError as error:
             return tolerate(context.cursor, error)
-        if not changed:
-            return skip("no source has changed")
-        return dg.SensorResult(run_requests=[refresh_request(project, names, "a source has changed")], cursor=CALM)
+        if not without_held(project, behind, lines):
+            return skip(held_reason(lines))
+        free = without_held(project, names, lines)
+        return dg.SensorResult(run_requests=[refresh_request(project, free, "a source has changed")], cursor=CALM)
 
     return source_changes

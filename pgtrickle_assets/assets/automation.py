@@ -11,11 +11,14 @@ import dagster as dg
 
 from pgtrickle_assets.assets.jobs import REBUILD, REFRESH, START
 from pgtrickle_assets.assets.processes import running_runs
+from pgtrickle_assets.control.statuses import StreamTableStatus as Status
+from pgtrickle_assets.control.statuses import how_to_resume
 from pgtrickle_assets.errors import PgTrickleError
 from pgtrickle_assets.schedules import Calculated, is_due
 
 if TYPE_CHECKING:
     from pgtrickle_assets.project import Project
+    from pgtrickle_assets.refresh.model import StreamTableStatus
 
 CALM: Final = json.dumps({"version": 1, "failures": 0})
 """Cursor of a sensor whose last tick met no error. (An empty one would leave the old one in place.)"""
@@ -57,6 +60,28 @@ def due_tables(
         if sources_changed or moves_with_time or behind.intersection(project.closure([name])):
             due.append(name)
     return tuple(due)
+
+
+def without_held(project: Project, names: Sequence[str], lines: Sequence[StreamTableStatus]) -> tuple[str, ...]:
+    """The stream tables that sensors may refresh.
+
+    A suspended or paused one is left alone, and so is what reads it: that cannot move while its upstream stands still.
+
+    Args:
+        project: The project.
+        names: Stream tables that have something to do.
+        lines: The state of the project's stream tables.
+    """
+    held = {str(line.name) for line in lines if Status(line.status).is_held}
+    return tuple(name for name in names if not held.intersection(project.closure([name])))
+
+
+def held_reason(lines: Sequence[StreamTableStatus]) -> str:
+    """Why a tick does nothing although something has changed."""
+    suspended = [str(line.name) for line in lines if Status(line.status) is Status.SUSPENDED]
+    if not suspended:
+        return "what has changed is paused"
+    return f"{', '.join(suspended)} failed too often in a row. {how_to_resume(suspended[0])}".rstrip(".")
 
 
 def refresh_request(project: Project, names: Sequence[str], reason: str) -> dg.RunRequest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from pgtrickle_assets.cli.options import JsonOption, NameArgument, ProjectOption, checked_names
 from pgtrickle_assets.cli.output import print_json, print_table, stdout
 from pgtrickle_assets.cli.workspace import open_workspace
+from pgtrickle_assets.control.statuses import StreamTableStatus, how_to_resume
 
 
 def register(app: typer.Typer) -> None:
@@ -63,8 +65,8 @@ def status(project: ProjectOption = None, as_json: JsonOption = False) -> None:
         empty="No stream table is registered; run `pgtrickle apply`.",
     )
     for row in rows:
-        if row["last_error"]:
-            stdout.print(f"{row['stream_table']}: {row['last_error']}", markup=False)
+        for line in _remarks(row):
+            stdout.print(line, markup=False)
     if waiting:
         stdout.print("Changes of the sources wait for the next refresh.")
 
@@ -137,6 +139,16 @@ def sink_status(project: ProjectOption = None, as_json: JsonOption = False) -> N
         [[row[column] for column in columns] for row in rows],
         empty="Nothing has been delivered yet.",
     )
+
+
+def _remarks(row: Mapping[str, Any]) -> list[str]:
+    """What has to be said of a stream table below the table."""
+    name, lines = row["stream_table"], []
+    if row["last_error"]:
+        lines.append(f"{name}: {row['last_error']}")
+    if row["status"] == StreamTableStatus.SUSPENDED:
+        lines.append(f"{name} is suspended: it failed too often in a row. {how_to_resume(name)}")
+    return lines
 
 
 def _yes_no(value: object) -> object:

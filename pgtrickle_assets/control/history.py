@@ -162,6 +162,8 @@ def note_choice(
 def complete(handle: Handle, refresh_id: int, outcome: RefreshOutcome) -> None:
     """Record that a refresh is done, and bring the stream table's row up to date.
 
+    A success ends SUSPENDED and ERROR: the cause is gone. A pause stays; an operator wanted it.
+
     Call it in the transaction that commits the content.
 
     Raises:
@@ -206,7 +208,7 @@ def complete(handle: Handle, refresh_id: int, outcome: RefreshOutcome) -> None:
         UPDATE pgtrickle.pgt_stream_tables AS s
         SET is_populated = true, needs_reinit = false, last_refresh_at = h.end_time, data_timestamp = h.data_timestamp,
             consecutive_errors = 0, last_error_message = NULL, last_error_at = NULL,
-            status = CASE WHEN s.status IN ('INITIALIZING', 'ERROR') THEN 'ACTIVE' ELSE s.status END
+            status = CASE WHEN s.status = 'PAUSED' THEN s.status ELSE 'ACTIVE' END
         FROM pgtrickle.pgt_refresh_history AS h
         WHERE h.refresh_id = %s AND s.pgt_id = h.pgt_id
         """,
@@ -231,7 +233,7 @@ def fail(handle: Handle, refresh_id: int, error: str, *, permanent: bool, max_co
         refresh_id: The refresh; nothing happens when it is not running any more.
         error: The error's text; secrets are taken out.
         permanent: No retry will mend it: the stream table goes to ERROR at once.
-        max_consecutive_errors: So many failures in a row suspend the stream table.
+        max_consecutive_errors: So many failures in a row, of either kind, suspend the stream table.
     """
     text = scrub(error) or "unknown error"
     pgt_id = scalar(
@@ -251,12 +253,12 @@ def fail(handle: Handle, refresh_id: int, error: str, *, permanent: bool, max_co
         UPDATE pgtrickle.pgt_stream_tables
         SET consecutive_errors = consecutive_errors + 1, last_error_message = %s, last_error_at = clock_timestamp(),
             status = CASE WHEN status IN ('PAUSED', 'SUSPENDED') THEN status
-                          WHEN %s THEN 'ERROR'
                           WHEN consecutive_errors + 1 >= %s THEN 'SUSPENDED'
+                          WHEN %s THEN 'ERROR'
                           ELSE status END
         WHERE pgt_id = %s
         """,
-        (text, permanent, max_consecutive_errors, pgt_id),
+        (text, max_consecutive_errors, permanent, pgt_id),
     )
 
 

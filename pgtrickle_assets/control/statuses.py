@@ -14,9 +14,19 @@ class StreamTableStatus(StrEnum):
     PAUSED = "PAUSED"
     """An operator stopped its refreshes."""
     SUSPENDED = "SUSPENDED"
-    """Its refreshes failed `max_consecutive_errors` times in a row."""
+    """Its refreshes failed `max_consecutive_errors` times in a row; a refresh that is asked for by name ends it."""
     ERROR = "ERROR"
-    """A refresh failed in a way that no retry mends."""
+    """The last refresh failed in a way that no retry mends."""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether sensors leave it alone."""
+        return self in (StreamTableStatus.PAUSED, StreamTableStatus.SUSPENDED)
+
+
+def how_to_resume(name: str) -> str:
+    """What to do about a suspended stream table."""
+    return f"Run `pgtrickle refresh {name}` after mending the cause."
 
 
 class RefreshStatus(StrEnum):

@@ -71,6 +71,21 @@ def test_failures_in_a_row_suspend_a_stream_table(catalog, pgt_id):
     assert registry.find(catalog, ORDERS).consecutive_errors == 3
 
 
+def test_a_success_ends_a_suspension(catalog, pgt_id):
+    for _ in range(3):
+        history.fail(catalog, start(catalog, pgt_id), "boom", permanent=False, max_consecutive_errors=3)
+    history.complete(catalog, start(catalog, pgt_id), outcome(StrategyName.NO_CHANGE))
+    row = registry.find(catalog, ORDERS)
+    assert (row.status, row.consecutive_errors) == (StreamTableStatus.ACTIVE, 0)
+    assert (row.last_error_message, row.last_error_at) == (None, None)
+
+
+def test_a_success_does_not_undo_a_pause(catalog, pgt_id):
+    registry.pause(catalog, pgt_id)
+    history.complete(catalog, start(catalog, pgt_id), outcome())
+    assert registry.find(catalog, ORDERS).status is StreamTableStatus.PAUSED
+
+
 def test_a_success_starts_the_count_anew(catalog, pgt_id):
     history.fail(catalog, start(catalog, pgt_id), "boom", permanent=False)
     history.complete(catalog, start(catalog, pgt_id), outcome())
@@ -81,6 +96,12 @@ def test_a_success_starts_the_count_anew(catalog, pgt_id):
 def test_a_permanent_failure_is_an_error_at_once(catalog, pgt_id):
     history.fail(catalog, start(catalog, pgt_id), "no such column", permanent=True)
     assert registry.find(catalog, ORDERS).status is StreamTableStatus.ERROR
+
+
+def test_permanent_failures_in_a_row_suspend_too(catalog, pgt_id):
+    for expected in (StreamTableStatus.ERROR, StreamTableStatus.ERROR, StreamTableStatus.SUSPENDED):
+        history.fail(catalog, start(catalog, pgt_id), "no such column", permanent=True, max_consecutive_errors=3)
+        assert registry.find(catalog, ORDERS).status is expected
 
 
 def test_a_failure_does_not_undo_a_pause(catalog, pgt_id):

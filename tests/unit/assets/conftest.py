@@ -41,6 +41,7 @@ class RecordingEngine:
     behind_tables: frozenset = frozenset()
     passed: bool = True
     last_refresh: dict = field(default_factory=dict)
+    statuses: dict = field(default_factory=dict)
     snapshot: int = 10
 
     def _record(self, *call):
@@ -121,7 +122,7 @@ class RecordingEngine:
         return [
             StreamTableStatus(
                 TableName(*name.split(".")),
-                "ACTIVE",
+                self.statuses.get(name, "ACTIVE"),
                 "auto",
                 "differential",
                 (),

@@ -73,6 +73,30 @@ def test_a_run_whose_process_was_killed_does_not_count(definitions, instance, en
     assert instance.get_run_by_id(run.run_id).status == dg.DagsterRunStatus.FAILURE
 
 
+@pytest.mark.parametrize("name", ["source_changes", "due_refreshes"])
+@pytest.mark.parametrize("status", ["SUSPENDED", "PAUSED"])
+def test_a_sensor_leaves_a_held_stream_table_alone_and_refreshes_the_others(
+    rebuild_project, instance, engine, name, status
+):
+    _, definitions = rebuild_project(
+        **{table: {"schedule": "1m"} for table in ("gold.by_day", "gold.by_region") if name == "due_refreshes"}
+    )
+    engine.changed, engine.statuses = True, {"gold.by_day": status}
+    (request,) = tick(definitions, instance, name).run_requests
+    assert request.run_config["ops"]["capture"]["config"]["stream_tables"] in (
+        ["silver.items", "gold.by_region"],
+        ["gold.by_region"],
+    )
+
+
+def test_a_tick_says_how_to_resume_when_all_that_could_move_is_suspended(definitions, instance, engine):
+    engine.behind_tables = frozenset({"gold.by_day"})
+    engine.statuses = {"silver.items": "SUSPENDED"}
+    result = tick(definitions, instance)
+    assert result.run_requests == []
+    assert "Run `pgtrickle refresh silver.items` after mending the cause." in result.skip_message
+
+
 def test_a_failure_is_waited_out(definitions, instance, engine):
     engine.changed = True
     run = add_run(instance, definitions, dg.DagsterRunStatus.STARTED)
