@@ -65,7 +65,7 @@ class Settings(BaseSettings):
     data_path: str | None = _setting(
         None,
         "Folder or object storage prefix (`s3://bucket/prefix/`) of the lake's Parquet files.",
-        effect="Used when the lake is made; an existing lake keeps its own. Without it: `lake` in the home folder.",
+        effect="A lake stays where it was made: another path is refused. Without it: `lake` in the home folder.",
         group="Lake",
     )
     ducklake_sink_max_retries: int = _setting(
@@ -79,7 +79,7 @@ class Settings(BaseSettings):
     ducklake_sink_failure_mode: Literal["warn", "error"] = _setting(
         "warn",
         "What a delivery that is given up means for the run.",
-        effect="`warn` keeps the run green and fails the check `delivered`; `error` fails the run.",
+        effect="`warn` keeps the run green, `pgtrickle sink-status` and the history show it; `error` fails the run.",
         group="Lake",
     )
     ducklake_compaction_policy: Literal["fallback", "error"] = _setting(
@@ -107,7 +107,7 @@ class Settings(BaseSettings):
     max_consecutive_errors: int = _setting(
         3,
         "Failed refreshes in a row that suspend a stream table.",
-        effect="A suspended stream table is not refreshed until `pgtrickle resume`.",
+        effect="Sensors leave it and what reads it alone until `pgtrickle refresh NAME` succeeds.",
         group="Refresh",
         ge=1,
     )
@@ -122,7 +122,7 @@ class Settings(BaseSettings):
     history_retention_days: int = _setting(
         30,
         "How long the refresh history is kept.",
-        effect="`pgtrickle maintain` removes older rows; the last refresh of each stream table stays.",
+        effect="The job `maintain` removes older rows; the last refresh of each stream table stays.",
         group="Refresh",
         unit="days",
         ge=1,
