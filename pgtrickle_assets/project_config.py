@@ -136,7 +136,8 @@ class LakeConfig(BaseModel):
         catalog: Connection string of the catalog's PostgreSQL, best as `${VARIABLE}`; `embedded` by default.
         catalog_schema: Schema of the catalog's tables; the setting `ducklake_catalog_schema` when left out.
         data_path: Folder or object storage prefix of the files; `.pgtrickle/lake` in the project by default.
-        storage: Options of the object store (`endpoint`, `region`, `key_id`, `secret`, ...), best as `${VARIABLE}`.
+        storage: Options of the object store (`endpoint`, `region`, `access_key_id`, `secret_access_key`, ...), best
+            as `${VARIABLE}`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -1,8 +1,11 @@
+import re
 from pathlib import Path
 
 import pytest
 
 from pgtrickle_assets.errors import ConfigurationError
+from pgtrickle_assets.lake.storage import STORAGE_OPTIONS
+from pgtrickle_assets.project_config import LakeConfig
 from pgtrickle_assets.settings import Settings, load_settings, settings_reference, unknown_variables
 
 
@@ -112,3 +115,11 @@ def test_the_reference_shows_defaults_as_a_user_writes_them():
     assert defaults["spark_ui"] == "false"
     assert defaults["spark_conf"] == ""
     assert defaults["catalog_dsn"] == ""
+
+
+def test_the_reference_names_storage_options_that_exist():
+    told = re.search(r"storage: .*\n?.*", LakeConfig.__doc__ or "")
+    assert told is not None
+    names = set(re.findall(r"`([a-z_]+)`", told.group()))
+    assert names
+    assert names <= STORAGE_OPTIONS
