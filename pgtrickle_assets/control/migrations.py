@@ -83,7 +83,7 @@ def migrate(dsn: str, *, steps: Sequence[Migration] | None = None) -> tuple[str,
             raise ControlError(
                 f"User {connection.info.user} may not create the schema pgtrickle in database "
                 f"{connection.info.dbname}.",
-                hint="Grant CREATE on the database, or let an administrator run `pgtrickle init`.",
+                hint="Grant CREATE on the database, or let an administrator run `pgtrickle apply`.",
             ) from error
         except psycopg.errors.LockNotAvailable as error:
             raise ControlError(
@@ -108,7 +108,7 @@ def require_current(connection: Connection[Any]) -> None:
     if pending:
         raise ControlError(
             f"The control schema in database {connection.info.dbname} lacks the version {pending[0].version}.",
-            hint="Run `pgtrickle init`.",
+            hint="Run `pgtrickle apply`.",
         )
 
 

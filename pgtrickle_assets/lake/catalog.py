@@ -286,7 +286,7 @@ def check_metadata(metadata: dict[str, str], location: LakeLocation) -> None:
     if version is None or "data_path" not in metadata:
         raise LakeError(
             f"schema {location.catalog_schema!r} of the catalog database holds no DuckLake",
-            hint="Run `pgtrickle init`.",
+            hint="Run `pgtrickle apply`.",
         )
     if version != VERSION:
         raise LakeError(

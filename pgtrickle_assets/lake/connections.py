@@ -145,7 +145,7 @@ class Connections:
         state = getattr(error, "sqlstate", None) or ""
         if state in ("42P01", "3F000"):
             return LakeError(
-                f"there is no complete lake in {self.address()}: {first_line(error)}", hint="Run `pgtrickle init`."
+                f"there is no complete lake in {self.address()}: {first_line(error)}", hint="Run `pgtrickle apply`."
             )
         if state == "42501":
             return LakeError(f"the lake's catalog denies access: {first_line(error)}", hint="Grant the role access.")

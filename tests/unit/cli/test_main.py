@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
 from pgtrickle_assets.cli import main
 from pgtrickle_assets.cli.options import checked_names
 from pgtrickle_assets.cli.projects import init
-from pgtrickle_assets.errors import PgTrickleError
+from pgtrickle_assets.errors import LakeError, PgTrickleError
+from pgtrickle_assets.lake.catalog import check_metadata
+from pgtrickle_assets.lake.connections import Connections
+from pgtrickle_assets.lake.location import LakeLocation
 from pgtrickle_assets.project import Project
 
 COMMANDS = (
@@ -142,6 +147,24 @@ def test_a_skeleton_loads_and_keeps_its_state_out_of_git(tmp_path):
     project = Project.load(tmp_path / "p")
     assert project.order == ("silver.order_details", "gold.revenue_by_day")
     assert checked_names(project, None) == list(project.order)
+
+
+def test_every_command_that_a_text_names_exists():
+    package = Path(main.__file__).parents[1]
+    commands = {command.name or command.callback.__name__ for command in main.app.registered_commands}
+    for file in [*package.rglob("*.py"), *package.rglob("*.sql"), package.parent / "docs" / "settings.md"]:
+        named = set(re.findall(r"`pgtrickle ([a-z][a-z-]*)", file.read_text(encoding="utf-8")))
+        assert named <= commands, file
+
+
+def test_a_missing_lake_or_control_schema_is_made_by_apply():
+    class NoSuchTableError(Exception):
+        sqlstate = "42P01"
+
+    place = LakeLocation("host=db dbname=d")
+    assert "pgtrickle apply" in Connections(place.catalog_dsn).translate(NoSuchTableError("x")).hint
+    with pytest.raises(LakeError, match="pgtrickle apply"):
+        check_metadata({}, place)
 
 
 def test_commands_are_functions_that_documentation_can_read():
