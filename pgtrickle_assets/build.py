@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
 
@@ -23,6 +23,8 @@ from sensors.source_changes import source_changes_sensor
 if TYPE_CHECKING:
     from pgtrickle_assets.project import Project
 
+_UNSET_OWNERS: Final = "Parameter `owners` of initializer `SensorDefinition"
+
 
 def build_definitions(project: Project, *, resources: Mapping[str, Any] | None = None) -> dg.Definitions:
     """Assets, checks, jobs, sensors and resources of a project.
@@ -37,8 +39,10 @@ def build_definitions(project: Project, *, resources: Mapping[str, Any] | None =
     Raises:
         ConfigurationError: For a query that cannot be planned, as far as the columns of its inputs are known.
     """
+    # Dagster copies sensors when it resolves definitions, which is later, and then warns of an option nobody has set.
+    warnings.filterwarnings("ignore", message=_UNSET_OWNERS, category=dg.BetaWarning)
     with warnings.catch_warnings():
-        # Backfills in one run are a beta feature that the tests cover, and sensors warn of an option nobody sets.
+        # Backfills in one run are a beta feature that the tests cover.
         warnings.simplefilter("ignore", dg.BetaWarning)
         return _build(project, resources or {})
 

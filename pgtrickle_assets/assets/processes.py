@@ -19,7 +19,7 @@ def mark_process(context: dg.OpExecutionContext | dg.AssetExecutionContext) -> N
     """Records this process on the run, once."""
     mark = process_mark()
     if context.run.tags.get(PROCESS_TAG) != mark:
-        context.instance.add_run_tags(context.run_id, {PROCESS_TAG: mark})
+        context.instance.add_run_tags(context.run.run_id, {PROCESS_TAG: mark})
 
 
 def process_mark(pid: int | None = None) -> str:

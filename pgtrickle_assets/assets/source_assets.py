@@ -68,7 +68,7 @@ def build_mirror_assets(project: Project) -> list[dg.AssetsDefinition]:
 def capture(session: EngineSession, context: dg.OpExecutionContext | dg.AssetExecutionContext) -> MirrorReport:
     """Moves the change buffers into the mirrors and pins the cut of the run."""
     with step_failures(context):
-        report = session.synced().capture(context.run_id)
+        report = session.synced().capture(context.run.run_id)
     session.cut = report.cut
     moved = sum(inserted + deleted for inserted, deleted in report.changes.values())
     context.log.info("captured %d changed rows in %.2f s; cut %d", moved, report.seconds, report.cut)

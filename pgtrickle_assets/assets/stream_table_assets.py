@@ -84,7 +84,7 @@ def prepare(
             partitions=partitions,
             cut=session.cut,
             full=full,
-            run_id=context.run_id,
+            run_id=context.run.run_id,
             initiated_by=initiated_by,
         )
     context.log.info(

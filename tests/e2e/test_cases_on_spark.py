@@ -67,7 +67,7 @@ def _refresh(system: Lakehouse, case: Case) -> None:
         assert result.reason_code
 
 
-@pytest.mark.parametrize(("case", "mode"), _runs())
+@pytest.mark.parametrize(("case", "mode"), list(_runs()))
 def test_case_gives_the_expected_rows_after_every_batch(
     case: Case, mode: str, new_database: Callable[[], str], tmp_path: Path, spark: object
 ) -> None:

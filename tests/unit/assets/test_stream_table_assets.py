@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import dagster as dg
 import pytest
 
@@ -44,6 +46,15 @@ def test_every_stream_table_is_partitioned(definitions):
 
 def test_definitions_are_loadable(definitions):
     dg.Definitions.validate_loadable(definitions)
+
+
+def test_neither_loading_nor_a_run_meets_a_warning_of_dagster(rebuild_project, instance):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        _, definitions = rebuild_project()
+        assert materialize(definitions, instance, ITEMS, MIRROR, partition_key="all").success
+        assert definitions.resolve_job_def("refresh").execute_in_process(instance=instance).success
+    assert [str(w.message) for w in caught if "pgtrickle" in w.filename or issubclass(w.category, dg.BetaWarning)] == []
 
 
 def test_a_partition_is_refreshed_and_delivered_through_the_io_manager(definitions, instance, engine):
