@@ -15,7 +15,7 @@ from pgtrickle_assets.names import NameSpace, TableReference
 from pgtrickle_assets.option_block import read_stream_table
 from pgtrickle_assets.partition_column import check_partition_column
 from pgtrickle_assets.partitions import canonical_keys
-from pgtrickle_assets.project_config import LakeConfig, ProjectConfig, SourceConfig, read_project_config
+from pgtrickle_assets.project_config import LakeConfig, ProjectConfig, SourceConfig, read_project_config, variables_of
 from pgtrickle_assets.query.plan import QueryPlan
 from pgtrickle_assets.query.types import ColumnSchema, TableName, TableSchema
 from pgtrickle_assets.references import referenced_tables
@@ -178,6 +178,13 @@ class Project:
         """Lake tables that stream tables read and that something else writes."""
         found = {r.table for references in self.references.values() for r in references.values() if r.kind == "lake"}
         return tuple(sorted(found))
+
+    @cached_property
+    def environment_variables(self) -> frozenset[str]:
+        """Variables that connection strings and storage options of the project take values from."""
+        lake = [self.lake.catalog, *self.lake.storage.values()]
+        texts = [source.dsn for source in self.sources.values()] + lake
+        return frozenset(name for text in texts for name in variables_of(text.get_secret_value()))
 
     def closure(self, names: Iterable[str]) -> tuple[str, ...]:
         """The named stream tables and everything upstream of them, in dependency order."""

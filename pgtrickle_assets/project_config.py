@@ -48,6 +48,11 @@ def expand_variables(text: str, what: str) -> SecretStr:
     return SecretStr(_VARIABLE.sub(value, text))
 
 
+def variables_of(text: str) -> frozenset[str]:
+    """The environment variables that `expand_variables` would read."""
+    return frozenset(match.group(1) for match in _VARIABLE.finditer(text))
+
+
 class SourceConfig(BaseModel):
     """A PostgreSQL database that stream tables read.
 

@@ -275,14 +275,14 @@ def unknown_variables(environment: Mapping[str, str] | None = None, *, known: It
         environment: Variables to look at; the process's own when None.
         known: Further variables with the prefix that mean something (those that a project file uses).
     """
-    variables = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
-    allowed = {*variables, *known}
+    allowed = {*(f"{PREFIX}{name.upper()}" for name in Settings.model_fields), *known}
     warnings: list[str] = []
     for name in sorted(os.environ if environment is None else environment):
         if not name.upper().startswith(PREFIX) or name.upper() in allowed:
             continue
-        close = nearest(name.upper(), variables)
-        hint = f"Did you mean {close}?" if close else "See the list of settings."
+        # Without the prefix, which would make any two of them look alike.
+        close = nearest(name[len(PREFIX) :], Settings.model_fields)
+        hint = f"Did you mean {PREFIX}{close.upper()}?" if close else "See the list of settings."
         warnings.append(f"{name} is not a setting and has no effect. {hint}")
     return tuple(warnings)
 

@@ -33,8 +33,12 @@ def demo(
 
     Example: `pgtrickle demo --serve`
     """
+    from pgtrickle_assets.bundled_example import example_folder
+    from pgtrickle_assets.cli.workspace import warn_of_unknown_variables
     from pgtrickle_assets.demo.run import DemoOptions, run_demo
+    from pgtrickle_assets.project import Project
 
+    warn_of_unknown_variables(Project.load(example_folder()))
     report = run_demo(DemoOptions(batches=batches, progress=_progress()))
     _show(report, as_json=as_json)
     if serve:

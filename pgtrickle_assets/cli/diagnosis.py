@@ -48,7 +48,7 @@ def diagnose(project: Path | None) -> Iterator[Finding]:
     yield from _machine()
     workspace: Workspace | None = None
     try:
-        workspace = open_workspace(project)
+        workspace = open_workspace(project, warn=False)
     except PgTrickleError as error:
         yield Finding("project", "failed", error.message, error.hint)
     if workspace is None:
@@ -78,7 +78,7 @@ def _machine() -> Iterator[Finding]:
 
 
 def _settings(workspace: Workspace) -> Iterator[Finding]:
-    for warning in unknown_variables():
+    for warning in unknown_variables(known=workspace.project.environment_variables):
         yield Finding("settings", "warning", warning)
     yield _attempt("settings", lambda: f"home is {workspace.settings.home}")
 

@@ -57,7 +57,7 @@ def apply(project: ProjectOption = None, as_json: JsonOption = False) -> None:
     with stderr.status("Reading the sources ..."), workspace.session() as session:
         session.synced()
     # With the columns known, loading checks every name and plans every query.
-    loaded = open_workspace(project).project
+    loaded = open_workspace(project, warn=False).project
     plans = {name: loaded.plan(name) for name in loaded.order}
     if as_json:
         print_json({"project": loaded.name, "stream_tables": [_described(loaded, name, plans[name]) for name in plans]})

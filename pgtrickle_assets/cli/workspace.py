@@ -11,12 +11,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pgtrickle_assets.cli.output import stderr
 from pgtrickle_assets.cli.warm_spark import attach
 from pgtrickle_assets.connections import DAGSTER_DSN_VARIABLE, Connections, project_settings
 from pgtrickle_assets.errors import ConfigurationError, ServiceError
 from pgtrickle_assets.project import PROJECT_VARIABLE, Project, load_configured_project
 from pgtrickle_assets.project_config import PROJECT_FILE
 from pgtrickle_assets.schema_cache import KnownSchemas
+from pgtrickle_assets.settings import unknown_variables
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -114,23 +116,33 @@ class Workspace:
         return spark_session(self.settings)
 
 
-def open_workspace(path: Path | None, *, believe_names: bool = False) -> Workspace:
-    """Opens the project that a command is for.
+def open_workspace(path: Path | None, *, believe_names: bool = False, warn: bool = True) -> Workspace:
+    """Opens the project that a command is for, and says which environment variables were meant for it in vain.
 
     Args:
         path: Value of `--project`; without it `PGTRICKLE_PROJECT`, else the current folder if it is a project, else the
             bundled example.
         believe_names: Load without what was seen of the sources, because they are about to be read anew.
+        warn: Whether to warn of variables that look like a setting and are none.
 
     Raises:
         ConfigurationError: When there is no such project or it has a mistake.
     """
-    known = KnownSchemas() if believe_names else None
     if path is None and not os.environ.get(PROJECT_VARIABLE) and Path(PROJECT_FILE).is_file():
         path = Path.cwd()
     if path is None and not believe_names:
-        return Workspace(load_configured_project())
-    return Workspace(Project.load(path or configured_folder(), known=known))
+        project = load_configured_project()
+    else:
+        project = Project.load(path or configured_folder(), known=KnownSchemas() if believe_names else None)
+    if warn:
+        warn_of_unknown_variables(project)
+    return Workspace(project)
+
+
+def warn_of_unknown_variables(project: Project) -> None:
+    """One line on standard error for each variable that looks like a setting and is none."""
+    for warning in unknown_variables(known=project.environment_variables):
+        stderr.print(f"warning: {warning}", style="yellow", markup=False)
 
 
 def configured_folder() -> Path:

@@ -120,6 +120,18 @@ def test_list_needs_no_database(folder, capsys):
     assert (row["name"], row["schedule"], row["reads"], row["columns"]) == ("gold.a", "5m", ["public.orders"], None)
 
 
+def test_a_variable_that_is_no_setting_is_warned_of_once_with_the_nearest_name(folder, monkeypatch, capsys):
+    (folder / "pgtrickle.yaml").write_text("sources:\n  shop:\n    dsn: ${PGTRICKLE_SHOP}\n")
+    monkeypatch.setenv("PGTRICKLE_SHOP", "host=x")
+    monkeypatch.setenv("PGTRICKLE_SPARK_MASTR", "local[2]")
+    assert main.run(["list", "--project", str(folder), "--json"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == (
+        "warning: PGTRICKLE_SPARK_MASTR is not a setting and has no effect. Did you mean PGTRICKLE_SPARK_MASTER?\n"
+    )
+    assert json.loads(captured.out)
+
+
 def test_the_current_folder_is_the_project(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     assert main.run(["list"]) == 0
