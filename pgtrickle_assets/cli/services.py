@@ -47,6 +47,8 @@ def up(
 def doctor(project: ProjectOption = None, as_json: JsonOption = False) -> None:
     """Check this machine, the project and its databases; each line says what to do.
 
+    It reads only. An embedded PostgreSQL is started, with an empty database where there is none yet.
+
     Example: `pgtrickle doctor`
     """
     from pgtrickle_assets.cli.diagnosis import diagnose
