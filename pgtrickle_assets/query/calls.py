@@ -18,6 +18,7 @@ from pgtrickle_assets.query.operators import call, comparison, unify
 from pgtrickle_assets.query.parse import line_of
 from pgtrickle_assets.query.plan import Call, Case, Expression, Literal
 from pgtrickle_assets.query.scope import nearest
+from pgtrickle_assets.query.set_functions import refusal
 from pgtrickle_assets.query.types import DATE, INT32, TIMESTAMP, TIMESTAMPTZ, VARCHAR, list_of
 
 if TYPE_CHECKING:
@@ -76,8 +77,9 @@ def unknown_function(name: str, args: list[Expression], line: int | None) -> Que
             line=line,
             hint="Cast the argument to double precision.",
         )
-    if name in special_calls.SET_RETURNING:
-        return QueryError(f"set-returning function {name} is supported in FROM only", line=line)
+    refused = refusal(name, line, in_from=False)
+    if refused is not None:
+        return refused
     hint = "" if name in known else nearest(name, known)
     return QueryError(f"function {name}({kinds}) does not exist or is not supported", line=line, hint=hint)
 
@@ -108,6 +110,14 @@ def _concat(analyzer: Analyzer, node: exp.Anonymous) -> Expression:
     return Call(name, tuple(args), VARCHAR, nullable=name == "concat_ws" and args[0].nullable)
 
 
+def _array_of_rows(_: Analyzer, node: exp.Anonymous) -> Expression:
+    raise QueryError(
+        "ARRAY(subquery) is not supported.",
+        line=line_of(node),
+        hint="Write (SELECT array_agg(x ORDER BY y) FROM ...); it is NULL where ARRAY() would be empty.",
+    )
+
+
 def _row(analyzer: Analyzer, node: exp.Anonymous) -> Expression:
     raise QueryError("a row value is supported in comparisons only", line=line_of(node))
 
@@ -120,15 +130,14 @@ _SPECIAL: dict[str, Callable[[Analyzer, Any], Expression]] = {
     "concat": _concat,
     "concat_ws": _concat,
     "row": _row,
+    "array": _array_of_rows,
 }
 
 
 def _array(analyzer: Analyzer, node: exp.Array) -> Expression:
     line = line_of(node)
-    if any(isinstance(part, exp.Query) for part in node.expressions):
-        raise QueryError("ARRAY(subquery) is not supported", line=line, hint="Use array_agg in a subquery.")
     if not node.expressions:
-        raise QueryError("cannot determine type of empty array", line=line, hint="Write ARRAY[]::type[].")
+        raise QueryError("an array without elements is not supported", line=line)
     kind, items = unify([analyzer.analyze(part) for part in node.expressions], "ARRAY", line)
     return Call("array", tuple(items), list_of(kind), nullable=False)
 

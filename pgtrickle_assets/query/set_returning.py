@@ -7,13 +7,15 @@ from typing import Any
 from sqlglot import exp
 
 from pgtrickle_assets.errors import QueryError
-from pgtrickle_assets.query.coercion import common_type, convert
+from pgtrickle_assets.query.coercion import common_type, convert, postgres_name
 from pgtrickle_assets.query.expressions import Analyzer
 from pgtrickle_assets.query.naming import function_name
 from pgtrickle_assets.query.parse import line_of
 from pgtrickle_assets.query.plan import Call, Column, Expression, Literal
 from pgtrickle_assets.query.render_generators import WITH_ORDINALITY
 from pgtrickle_assets.query.rewrite import IdGenerator
+from pgtrickle_assets.query.scope import nearest
+from pgtrickle_assets.query.set_functions import SUPPORTED, refusal
 from pgtrickle_assets.query.types import INT64, INTERVAL, JSON, TIMESTAMP, TIMESTAMPTZ, VARCHAR
 
 
@@ -52,7 +54,12 @@ def _generator(name: str, args: list[Expression], line: int | None) -> tuple[Cal
         return Call(plain, tuple(args), VARCHAR), name
     if name == "string_to_table" and len(args) == 2:
         return Call(name, tuple(convert(arg, VARCHAR) for arg in args), VARCHAR), name
-    raise QueryError(f"function {name} in FROM does not exist or is not supported", line=line)
+    kinds = ", ".join(postgres_name(arg.type) for arg in args)
+    raise refusal(name, line, in_from=True) or QueryError(
+        f"function {name}({kinds}) in FROM does not exist or is not supported",
+        line=line,
+        hint="" if name in SUPPORTED else nearest(name, SUPPORTED),
+    )
 
 
 def _series(args: list[Expression], line: int | None) -> Call:

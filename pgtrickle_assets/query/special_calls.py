@@ -38,13 +38,6 @@ if TYPE_CHECKING:
     from pgtrickle_assets.query.expressions import Analyzer
 
 Handler = Callable[["Analyzer", str, list[Expression], "int | None"], "Expression | None"]
-SET_RETURNING = frozenset(
-    {
-        "unnest", "generate_series", "json_array_elements", "jsonb_array_elements", "json_array_elements_text",
-        "jsonb_array_elements_text", "json_each", "jsonb_each", "json_each_text", "jsonb_each_text", "json_object_keys",
-        "jsonb_object_keys", "regexp_split_to_table", "string_to_table", "regexp_matches", "generate_subscripts",
-    }
-)  # fmt: skip
 _FIELD_ALIASES = {
     "years": "year", "months": "month", "days": "day", "hours": "hour", "minutes": "minute", "seconds": "second",
     "weeks": "week", "quarters": "quarter", "millisecond": "milliseconds", "microsecond": "microseconds",

@@ -77,7 +77,13 @@ SQL_FEATURES: tuple[SqlFeature, ...] = (
             "HAVING EXISTS (... WHERE b.x > max(a.y))",
             "",
         ),
-        ("array_subquery", "ARRAY(subquery)", "no", "ARRAY(SELECT x FROM b)", "Use array_agg."),
+        (
+            "array_subquery",
+            "ARRAY(subquery)",
+            "no",
+            "ARRAY(SELECT x FROM b)",
+            "Use (SELECT array_agg(x) FROM b), which is NULL without rows.",
+        ),
     ),
     *_rules(
         "Grouping",

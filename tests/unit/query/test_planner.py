@@ -8,6 +8,7 @@ from pgtrickle_assets.errors import QueryError, UnsupportedTypeError
 from pgtrickle_assets.query.plan import Aggregate, Filter, Generate, Join, Opaque, Project, TopK
 from pgtrickle_assets.query.properties import at_most_one_row
 from pgtrickle_assets.query.rewrite import all_ids, free_columns, walk
+from pgtrickle_assets.query.set_functions import SUPPORTED
 from pgtrickle_assets.query.types import DATE, FLOAT64, INT32, INT64, TIMESTAMP, TIMESTAMPTZ, VARCHAR, decimal
 from tests.integration.query.engines import planned, rendered
 
@@ -82,6 +83,10 @@ def test_default_names_are_those_of_postgres() -> None:
         ("SELECT s::char(3) FROM t", 1, "char(n)", "varchar"),
         ("SELECT power(n, 2) FROM t", 1, "not supported", "double precision"),
         ("SELECT (SELECT id, a FROM t) FROM u", 1, "only one column", ""),
+        ("SELECT\nARRAY(SELECT a FROM t) AS x FROM u", 2, "ARRAY(subquery) is not supported", "array_agg"),
+        ("SELECT ARRAY[] AS x", None, "an array without elements", ""),
+        ("SELECT id FROM j, unest(arr)", 1, "unest(integer[]) in FROM does not exist", "unnest"),
+        ("SELECT unnest(arr) FROM j", 1, "unnest is supported in FROM only", ""),
     ],
 )
 def test_an_error_names_line_and_nearest_name(sql: str, line: int | None, message: str, hint: str) -> None:
@@ -90,6 +95,22 @@ def test_an_error_names_line_and_nearest_name(sql: str, line: int | None, messag
     assert caught.value.line == line
     assert message in caught.value.message
     assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "name", ["json_each", "jsonb_each_text", "jsonb_to_recordset", "regexp_split_to_table", "generate_subscripts"]
+)
+@pytest.mark.parametrize("query", ["SELECT id FROM j, {}(doc) AS f", "SELECT {}(doc) AS f FROM j"])
+def test_a_set_returning_function_that_is_not_supported_says_what_to_write(name: str, query: str) -> None:
+    with pytest.raises(QueryError, match=f"set-returning function {name} is not supported") as caught:
+        planned(query.format(name))
+    assert caught.value.hint
+
+
+def test_every_set_returning_function_that_is_called_supported_is_planned() -> None:
+    arguments = {"unnest": "arr", "generate_series": "1, id", "string_to_table": "doc ->> 'a', ','"}
+    for name in SUPPORTED:
+        assert nodes(f"SELECT id, x FROM j, {name}({arguments.get(name, 'doc')}) AS f(x)", Generate)
 
 
 def test_interval_is_refused_as_output() -> None:

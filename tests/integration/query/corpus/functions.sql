@@ -40,6 +40,7 @@ SELECT id, f::numeric(20,3) AS fn, ROUND(f::numeric, 2) AS fr FROM t WHERE f < 1
 SELECT id, f::text AS ft, r::text AS rt FROM t;
 SELECT id, arr[1] AS a1, array_length(arr, 1) AS l, cardinality(tags) AS c, array_to_string(tags, '-') AS ts FROM j;
 SELECT id, ARRAY[id, 2] AS x, arr || 5 AS y FROM j;
+SELECT j.id, ARRAY[(SELECT max(u.v) FROM u WHERE u.tid = j.id), j.id] AS x FROM j;
 SELECT id, doc ->> 'name' AS n, doc -> 'in' ->> 'deep' AS d, doc #>> '{tags,0}' AS t0, doc -> 'tags' ->> 1 AS t1, jsonb_array_length(doc -> 'tags') AS l FROM j;
 SELECT id, (doc ->> 'age')::int AS age FROM j WHERE id < 3;
 SELECT id, uid, uid::text AS u FROM j;
