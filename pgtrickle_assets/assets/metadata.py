@@ -159,6 +159,8 @@ def check_metadata(report: CheckReport) -> dict[str, Any]:
         "snapshot": report.snapshot,
         "check_seconds": float(report.seconds),
     }
+    if report.recompute_seconds is not None:
+        metadata["recompute_seconds"] = float(report.recompute_seconds)
     if report.detail:
         metadata["detail"] = report.detail
     if report.differences:

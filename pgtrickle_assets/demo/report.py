@@ -45,8 +45,8 @@ class RefreshRow:
         delta_in: Changed rows in the inputs between frontier and cut.
         delta_out: Rows inserted into and deleted from the stream table.
         seconds: Time of this refresh.
-        full_seconds: Time of running the defining query in full on the same Spark, at the end of the demo and without
-            writing its rows; None when it was not measured.
+        full_seconds: Time of running the defining query in full on the same Spark and the same lake, without writing
+            its rows, as the comparison after the batch took it; None when it was not measured.
         snapshot: Lake snapshot at which the stream table is up to date.
     """
 

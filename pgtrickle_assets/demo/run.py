@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -54,7 +55,6 @@ def run_demo(options: DemoOptions) -> DemoReport:
         player.refresh(INITIAL)
         for batch in BATCHES[: options.batches]:
             player.play(batch)
-        player.time_full()
         return _report(player)
 
 
@@ -70,14 +70,16 @@ def _open(options: DemoOptions) -> Iterator[Player]:
 
     folder = example_folder()
     command = CommandWorkspace(Project.load(folder))
-    options.progress("Starting PostgreSQL")
+    settings = command.settings
+    # Spark takes as long to start as the flights to load. The runs of this process share the session.
+    spark = ThreadPoolExecutor(1).submit(spark_session, settings)
+    options.progress("Starting PostgreSQL and Spark")
     source = command.connections.source_dsn(SOURCE).get_secret_value()
     options.progress("Loading a year of flights")
     if not load_flights(source, folder / "source"):
         options.progress("The flights of an earlier run are still there")
     options.progress("Setting up capture and the lake")
-    settings = command.settings
-    with Workspace.open(command.project, settings, lambda: spark_session(settings)) as workspace:
+    with Workspace.open(command.project, settings, spark.result) as workspace:
         engine = RefreshEngine(workspace)
         seen = engine.sync()
         command.project.remember(lambda known: replace(seen, bounds={**known.bounds, **seen.bounds}))

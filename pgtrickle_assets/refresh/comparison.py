@@ -1,14 +1,19 @@
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow.compute makes its functions at import)
 """Exact comparison of a stored table with the defining query, run in full on Spark.
 
-Both sides are bags. They are compared in one query: each row of the stored table counts +1, each row of the recomputed
-result -1, and what does not add up to zero differs. Grouping treats NULLs as equal, NaN as equal to NaN and 0.0 as
-equal to -0.0, as PostgreSQL does.
+Both sides are bags: each row of the recomputed result counts +1, each row of the stored table -1, and what does not add
+up to zero differs. NULLs are equal, NaN is equal to NaN and 0.0 to -0.0, as in PostgreSQL.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pgtrickle_assets.lake.consolidate import consolidate, union_weighted
 from pgtrickle_assets.lake.model import WEIGHT_COLUMN
 
 if TYPE_CHECKING:
@@ -35,6 +40,20 @@ def difference(stored: DataFrame, expected: DataFrame, columns: Sequence[str]) -
     weighted_expected = expected.select(*quoted, F.lit(1).cast("bigint").alias(WEIGHT_COLUMN))
     summed = weighted_expected.unionAll(weighted_stored).groupBy(*quoted).agg(F.sum(WEIGHT_COLUMN).alias(WEIGHT_COLUMN))
     return summed.where(F.col(WEIGHT_COLUMN) != 0)
+
+
+def difference_on_driver(stored: pa.Table, expected: pa.Table) -> pa.Table:
+    """The same Z-set for rows that are on the driver; both with the same columns, none a list of floats."""
+    schema = stored.schema
+    parts = [(_one_zero(expected.cast(schema)), 1), (_one_zero(stored), -1)]
+    return consolidate(union_weighted(parts, schema).combine_chunks())
+
+
+def _one_zero(rows: pa.Table) -> pa.Table:
+    for place, field in enumerate(rows.schema):
+        if pa.types.is_floating(field.type):
+            rows = rows.set_column(place, field, pc.add(rows.column(place), pa.scalar(0.0, field.type)))
+    return rows
 
 
 def _quote(name: str) -> str:

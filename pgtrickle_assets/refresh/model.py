@@ -130,7 +130,7 @@ class CheckReport:
     """Result of comparing stored content with a recompute at the same snapshots.
 
     `differences` has up to twenty rows: the values as text and the surplus (+) or missing (-) count in the stored
-    table.
+    table. `recompute_seconds` is what the recompute alone took, None where it ran in one job with the comparison.
     """
 
     stream_table: TableName
@@ -145,6 +145,7 @@ class CheckReport:
     snapshot: int
     seconds: float
     detail: str = ""
+    recompute_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

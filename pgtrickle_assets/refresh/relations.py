@@ -263,7 +263,8 @@ def as_frame(spark: SparkSession, rows: pa.Table | DataFrame) -> DataFrame:
         return rows
     # Left to itself, Spark makes a time zone up for a timestamp that has none.
     columns = [(field.name, spark_type(from_arrow(field.type))) for field in rows.schema]
-    return spark.createDataFrame(rows, schema_ddl(columns))
+    # Spark stops reading at the first chunk without rows, whatever follows it.
+    return spark.createDataFrame(rows.combine_chunks(), schema_ddl(columns))
 
 
 def _exact_values(table: LakeTable, filters: tuple[KeyFilter, ...]) -> dict[str, pa.Array]:

@@ -6,7 +6,7 @@ reported, never repaired.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from time import monotonic
@@ -16,19 +16,21 @@ from pgtrickle_assets.control.frontier import EVERY_PARTITION, Frontier
 from pgtrickle_assets.differential.derive import MaintenancePlan
 from pgtrickle_assets.differential.steps import RESULT
 from pgtrickle_assets.errors import PgTrickleError
-from pgtrickle_assets.lake.model import WEIGHT_COLUMN, LakeTable
+from pgtrickle_assets.lake.arrow_read import fits_driver, read_table_arrow
+from pgtrickle_assets.lake.model import WEIGHT_COLUMN, LakeTable, ScanPlan
 from pgtrickle_assets.lake.spark_columns import quoted_name
 from pgtrickle_assets.lake.spark_read import read_table
 from pgtrickle_assets.lake.types import from_arrow
 from pgtrickle_assets.query.plan import QueryPlan
-from pgtrickle_assets.refresh.comparison import SAMPLE_ROWS, difference
+from pgtrickle_assets.refresh.comparison import SAMPLE_ROWS, difference, difference_on_driver
 from pgtrickle_assets.refresh.model import CheckReport
 from pgtrickle_assets.refresh.partition_filter import restricted_to, without
 from pgtrickle_assets.refresh.relations import Relations, StoredRelation, as_frame
 from pgtrickle_assets.refresh.steps_runner import StepsRunner, needed_columns
-from pgtrickle_assets.refresh.table_write import existing_table
+from pgtrickle_assets.refresh.table_write import existing_table, weight_sums
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from pgtrickle_assets.lake.catalog import Lake
@@ -60,61 +62,87 @@ class Verification:
             PgTrickleError: The stream table was never filled.
             LakeHistoryExpiredError: An input's snapshot at the frontier is no longer kept.
         """
-        from pyspark.sql import functions as f
-
         started = monotonic()
         if not self.frontiers:
             raise PgTrickleError(
                 f"stream table {self.definition.name} has not been filled yet.", hint="Run `pgtrickle refresh`."
             )
         table = existing_table(self.lake, self.definition.name)
-        columns = [column.name for column in table.columns]
+        scan = self.lake.scan(table)
         opened: list[Relations] = []
         try:
             expected = self._expected(opened)
-            wrong_columns = self._wrong_columns(table, expected)
-            if wrong_columns:
-                return self._report(table, started, False, detail=wrong_columns)
-            scan = self.lake.scan(table)
-            stored = read_table(self.spark, scan, columns, storage_options=self.lake.location.storage_options)
-            stored = self._known_partitions(stored)
-            differing = difference(stored, expected, columns).persist()
-            weight = f.col(WEIGHT_COLUMN)
-            sums = differing.agg(f.sum(f.greatest(weight, f.lit(0))), f.sum(f.least(weight, f.lit(0)))).toArrow()
-            missing, surplus = (value.as_py() or 0 for value in (sums.column(0)[0], sums.column(1)[0]))
-            sample = self._sample(differing, columns) if missing or surplus else ()
-            differing.unpersist()
+            if self._fits_driver(scan):
+                return self._compare_on_driver(scan, expected, started)
+            return self._compare_on_spark(scan, expected, started)
         finally:
             for relations in opened:
                 relations.close()
-        rows = scan.row_count
-        return self._report(table, started, not (missing or surplus), rows, missing, -surplus, columns, sample)
+
+    def _fits_driver(self, scan: ScanPlan) -> bool:
+        kinds = [column.type.element for column in scan.table.columns]
+        return (
+            EVERY_PARTITION in self.frontiers
+            and fits_driver(scan)
+            and not any(kind is not None and kind.is_float for kind in kinds)
+        )
+
+    def _compare_on_driver(self, scan: ScanPlan, expected: DataFrame, started: float) -> CheckReport:
+        asked = monotonic()
+        rows = expected.toArrow()
+        recompute = monotonic() - asked
+        wrong_columns = _wrong_columns(scan.table, rows.schema)
+        if wrong_columns:
+            return self._report(scan, started, (0, 0), (), wrong_columns)
+        stored = read_table_arrow(scan, rows.column_names, storage_options=self.lake.location.storage_options)
+        differing = difference_on_driver(stored, rows)
+        counts = weight_sums(differing)
+        sample = self._sample(as_frame(self.spark, differing)) if any(counts) else ()
+        return self._report(scan, started, counts, sample, recompute=recompute)
+
+    def _compare_on_spark(self, scan: ScanPlan, expected: DataFrame, started: float) -> CheckReport:
+        from pyspark.sql import functions as f
+
+        wrong_columns = _wrong_columns(scan.table, expected.limit(0).toArrow().schema)
+        if wrong_columns:
+            return self._report(scan, started, (0, 0), (), wrong_columns)
+        columns = [column.name for column in scan.table.columns]
+        stored = read_table(self.spark, scan, columns, storage_options=self.lake.location.storage_options)
+        differing = difference(self._known_partitions(stored), expected, columns).persist()
+        try:
+            weight = f.col(WEIGHT_COLUMN)
+            sums = differing.agg(f.sum(f.greatest(weight, f.lit(0))), f.sum(f.least(weight, f.lit(0)))).toArrow()
+            missing, surplus = (value.as_py() or 0 for value in (sums.column(0)[0], sums.column(1)[0]))
+            sample = self._sample(differing) if missing or surplus else ()
+        finally:
+            differing.unpersist()
+        return self._report(scan, started, (missing, -surplus), sample)
 
     def _report(
         self,
-        table: LakeTable,
+        scan: ScanPlan,
         started: float,
-        passed: bool,
-        stored_rows: int = 0,
-        missing: int = 0,
-        surplus: int = 0,
-        columns: Sequence[str] = (),
-        sample: tuple[tuple[tuple[str | None, ...], int], ...] = (),
-        detail: str = "",
+        counts: tuple[int, int],
+        sample: tuple[tuple[tuple[str | None, ...], int], ...],
+        wrong_columns: str = "",
+        *,
+        recompute: float | None = None,
     ) -> CheckReport:
+        missing, surplus = counts
         return CheckReport(
-            self.definition.name,
-            EQUALS_FULL,
-            passed,
-            stored_rows,
-            stored_rows + missing - surplus,
-            surplus,
-            missing,
-            tuple(columns),
-            sample,
-            table.at,
-            monotonic() - started,
-            detail,
+            stream_table=self.definition.name,
+            check=EQUALS_FULL,
+            passed=not (missing or surplus or wrong_columns),
+            stored_rows=scan.row_count,
+            expected_rows=scan.row_count + missing - surplus,
+            surplus_rows=surplus,
+            missing_rows=missing,
+            columns=tuple(column.name for column in scan.table.columns),
+            differences=sample,
+            snapshot=scan.table.at,
+            seconds=monotonic() - started,
+            detail=wrong_columns,
+            recompute_seconds=recompute,
         )
 
     def _expected(self, opened: list[Relations]) -> DataFrame:
@@ -152,27 +180,28 @@ class Verification:
 
         return only_partitions(self.spark, stored, self.definition.plan, partitioning, list(self.frontiers))
 
-    def _wrong_columns(self, table: LakeTable, expected: DataFrame) -> str:
-        """What differs between the stored and the recomputed columns, in words; empty when nothing does."""
-        stored_names = [column.name for column in table.columns]
-        if stored_names != expected.columns:
-            return f"stored columns {', '.join(stored_names)}; the query gives {', '.join(expected.columns)}"
-        kinds = expected.limit(0).toArrow().schema
-        for column, field in zip(table.columns, kinds, strict=True):
-            kind = from_arrow(field.type)
-            # JSON and UUID travel through Spark as text.
-            if kind != column.type and not (kind.name == "varchar" and column.type.name in ("json", "uuid")):
-                return f"column {column.name} is stored as {column.type}; the query gives {kind}"
-        return ""
-
     @staticmethod
-    def _sample(differing: DataFrame, columns: Sequence[str]) -> tuple[tuple[tuple[str | None, ...], int], ...]:
+    def _sample(differing: DataFrame) -> tuple[tuple[tuple[str | None, ...], int], ...]:
         from pyspark.sql import functions as f
 
+        columns = [name for name in differing.columns if name != WEIGHT_COLUMN]
         texts = [f.col(quoted_name(name)).cast("string").alias(f"c{place}") for place, name in enumerate(columns)]
         rows = differing.select(*texts, f.col(WEIGHT_COLUMN)).limit(SAMPLE_ROWS).toArrow().to_pylist()
         # In the report a surplus counts up; in the delta that would mend the table it counts down.
         return tuple((tuple(list(row.values())[:-1]), -row[WEIGHT_COLUMN]) for row in rows)
+
+
+def _wrong_columns(table: LakeTable, expected: pa.Schema) -> str:
+    """What differs between the stored and the recomputed columns, in words; empty when nothing does."""
+    stored_names = [column.name for column in table.columns]
+    if stored_names != expected.names:
+        return f"stored columns {', '.join(stored_names)}; the query gives {', '.join(expected.names)}"
+    for column, field in zip(table.columns, expected, strict=True):
+        kind = from_arrow(field.type)
+        # JSON and UUID travel through Spark as text.
+        if kind != column.type and not (kind.name == "varchar" and column.type.name in ("json", "uuid")):
+            return f"column {column.name} is stored as {column.type}; the query gives {kind}"
+    return ""
 
 
 def verify(

@@ -41,7 +41,9 @@ TUNING = {
     # Files to read come from the catalog; listing them again with a Spark job costs more than the read.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     "spark.sql.adaptive.enabled": "true",
-    "spark.sql.adaptive.coalescePartitions.minPartitionSize": "4MB",
+    # After a shuffle, one task for what one task does well; by default it would be one per core and a file from each.
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+    "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16MB",
     # One thread per core; small deltas run as one task anyway.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.debug.maxToStringFields": "200",
