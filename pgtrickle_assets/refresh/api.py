@@ -122,8 +122,10 @@ class RefreshEngine:
 
         Raises:
             UpstreamNotReadyError: A stream table that it reads is not built for the cut.
+            ConfigurationError: It has no such partition.
         """
-        keys = None if partitions is None or not self._is_partitioned(name) else tuple(partitions)
+        named = partitions if self._is_partitioned(name) else None
+        keys = None if named is None else self.project.partition_keys(name, named)
         request = RefreshRequest(keys, cut, full, run_id, InitiatedBy(initiated_by))
         opened = self._refreshing(name).prepare(request)
         self._open[opened.prepared.refresh_id] = opened
