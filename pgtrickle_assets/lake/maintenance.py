@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pgtrickle_assets.errors import LakeError, LakeUnavailableError
 from pgtrickle_assets.lake.bootstrap import lock_key
 from pgtrickle_assets.lake.duckdb_attach import attach, redact
+from pgtrickle_assets.lake.kept_statistics import kept_statistics
 from pgtrickle_assets.query.types import TableName
 from pgtrickle_assets.services.duckdb import connect
 
@@ -112,14 +113,18 @@ def _compact_table(
     import duckdb
 
     merged = rewritten = 0
+    stored = lake.table(table)
+    if stored is None:
+        return Compaction(table, skipped="the table was dropped meanwhile")
     try:
-        if rewrite:
-            call = f"CALL ducklake_rewrite_data_files('{_ALIAS}', ?, schema => ?, delete_threshold => ?)"
-            rows = connection.execute(call, [table.name, table.schema, policy.delete_ratio]).fetchall()
-            rewritten = _processed(rows)
-        if merge:
-            call = f"CALL ducklake_merge_adjacent_files('{_ALIAS}', ?, schema => ?)"
-            merged = _processed(connection.execute(call, [table.name, table.schema]).fetchall())
+        with kept_statistics(lake, stored):
+            if rewrite:
+                call = f"CALL ducklake_rewrite_data_files('{_ALIAS}', ?, schema => ?, delete_threshold => ?)"
+                rows = connection.execute(call, [table.name, table.schema, policy.delete_ratio]).fetchall()
+                rewritten = _processed(rows)
+            if merge:
+                call = f"CALL ducklake_merge_adjacent_files('{_ALIAS}', ?, schema => ?)"
+                merged = _processed(connection.execute(call, [table.name, table.schema]).fetchall())
     except duckdb.Error as error:
         return Compaction(table, merged, rewritten, skipped=redact(str(error), lake.location))
     return Compaction(table, merged, rewritten)

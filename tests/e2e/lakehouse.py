@@ -75,7 +75,8 @@ class Lakehouse:
         for name in self.engine.project.order:
             report = self.engine.check_equals_full(name)
             assert report.passed, f"{name}: {report.detail} {report.differences}"
-        assert lint(self.engine._workspace.lake) == ()
+        findings = lint(self.engine._workspace.lake)
+        assert findings == (), findings
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from lake_pair import Pair, bag
+from lake_pair import Pair, bag, quoted
 
 from pgtrickle_assets.errors import LakeHistoryExpiredError
 from pgtrickle_assets.lake.lint import lint
@@ -82,3 +82,19 @@ def test_the_delivery_is_in_the_file_name(pair: Pair) -> None:
     assert delivery_of("ducklake-01a21f69-25e3-794f-8770-06041f2a015d.parquet") is None
     listed = remove_orphans(pair.lake, is_running=lambda name: False, minimum_age=NOW, dry_run=True)
     assert [Path(path).name for path in listed.paths] == [file.path]
+
+
+def test_bounds_enclose_older_snapshots_and_later_inserts_after_files_were_rewritten(pair: Pair) -> None:
+    pair.create(DEFINITION, rows(1, 50, 99))
+    before = pair.lake.head()
+    pair.append(NAME, [{"x": None, "y": None}])
+    pair.delete(NAME, x=99)
+    pair.delete(NAME, x=1)
+    done = compact(pair.lake, policy=CompactionPolicy(min_small_files=100, delete_ratio=0.2))
+    assert [(c.rewritten_files, c.skipped) for c in done] == [(1, "")]
+    assert lint(pair.lake) == ()
+    table = quoted(NAME)
+    assert pair.duckdb(f"SELECT x FROM {table} AT (VERSION => {before}) WHERE x > 60") == [(99,)]
+    pair.duckdb(f"INSERT INTO {table} VALUES (7, 'seven')")
+    assert pair.duckdb(f"SELECT min(x), max(x) FROM {table} AT (VERSION => {before})") == [(1, 99)]
+    pair.check(NAME)

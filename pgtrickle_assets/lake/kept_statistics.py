@@ -1,0 +1,95 @@
+"""Table-wide bounds over a compaction.
+
+DuckDB 1.5.5 sets a table's bounds anew from the files that are live after it has rewritten some: too narrow for older
+snapshots, which it reads by the same bounds, and both NULL after a file without values, which its next insert takes
+for a table without values. What the bounds were, with what all files say, encloses everything that is still readable.
+
+Bounds that enclose more than the live rows must not be the answer to MIN and MAX. DuckDB takes them for it where the
+table's row count is that of its live rows, so the count stays one of all rows ever inserted, as every writer leaves it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from pgtrickle_assets.lake.bootstrap import lock_key
+from pgtrickle_assets.lake.model import ColumnBounds, LakeTable
+from pgtrickle_assets.lake.statistics import ColumnStatistics, leaves, merge, summarize
+
+if TYPE_CHECKING:
+    from pgtrickle_assets.lake.catalog import Lake
+
+_TABLE: Final = """
+SELECT column_id, contains_null, contains_nan, min_value, max_value
+FROM {c}.ducklake_table_column_stats WHERE table_id = %s
+"""
+_FILES: Final = """
+SELECT column_id, min_value, max_value, value_count, null_count, contains_nan
+FROM {c}.ducklake_file_column_stats WHERE table_id = %s
+"""
+_UPDATE: Final = """
+UPDATE {c}.ducklake_table_column_stats SET contains_null = %s, contains_nan = %s, min_value = %s, max_value = %s
+WHERE table_id = %s AND column_id = %s
+"""
+_COUNT: Final = "SELECT record_count FROM {c}.ducklake_table_stats WHERE table_id = %s"
+_UPDATE_COUNT: Final = """
+UPDATE {c}.ducklake_table_stats SET record_count = greatest(record_count + 1, %s) WHERE table_id = %s
+"""
+_FORGET: Final = "DELETE FROM {c}.ducklake_table_column_stats WHERE table_id = %s AND column_id = %s"
+
+
+@contextmanager
+def kept_statistics(lake: Lake, table: LakeTable) -> Iterator[None]:
+    """Let the table's bounds enclose after the block what they enclosed before it, and what was added meanwhile.
+
+    A column whose bounds cannot be known any more loses them: it is read in full, which is always right.
+
+    Raises:
+        LakeUnavailableError: The catalog cannot be reached.
+    """
+    before, count = lake.connections.read(lambda c: (_statistics(lake, c, table), _count(lake, c, table)))
+    try:
+        yield
+    finally:
+        with lake.connection() as connection, connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(%s, %s)", lock_key(lake.location.catalog_schema))
+            if (_statistics(lake, connection, table), _count(lake, connection, table)) != (before, count):
+                _restore(lake, connection, table, before, count)
+
+
+def _restore(lake: Lake, connection: Any, table: LakeTable, before: Mapping[int, ColumnStatistics], count: int) -> None:
+    now = _statistics(lake, connection, table)
+    files = _file_bounds(lake, connection, table)
+    connection.execute(lake.sql(_UPDATE_COUNT), (count, table.id))
+    for leaf in leaves(table.columns):
+        old, current = before.get(leaf.id), now.get(leaf.id)
+        if old is None or current is None:
+            continue
+        added = summarize(files[leaf.id], leaf.type)
+        both = None if added is None else merge(old, added, leaf.type)
+        kept = None if both is None else merge(both, current, leaf.type)
+        if kept is None:
+            connection.execute(lake.sql(_FORGET), (table.id, leaf.id))
+        elif kept != current:
+            values = (kept.contains_null, kept.contains_nan, kept.minimum, kept.maximum)
+            connection.execute(lake.sql(_UPDATE), (*values, table.id, leaf.id))
+
+
+def _statistics(lake: Lake, connection: Any, table: LakeTable) -> Mapping[int, ColumnStatistics]:
+    rows = connection.execute(lake.sql(_TABLE), (table.id,)).fetchall()
+    return {row[0]: ColumnStatistics(*row[1:]) for row in rows}
+
+
+def _count(lake: Lake, connection: Any, table: LakeTable) -> int:
+    row = connection.execute(lake.sql(_COUNT), (table.id,)).fetchone()
+    return row[0] if row else 0
+
+
+def _file_bounds(lake: Lake, connection: Any, table: LakeTable) -> Mapping[int, list[ColumnBounds]]:
+    found: defaultdict[int, list[ColumnBounds]] = defaultdict(list)
+    for column_id, *bounds in connection.execute(lake.sql(_FILES), (table.id,)).fetchall():
+        found[column_id].append(ColumnBounds(*bounds))
+    return found
