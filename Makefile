@@ -5,6 +5,9 @@ BIN = $(VENV)/bin
 ARGS ?=
 # What the package cache holds is taken without asking the index; only when something is missing is it asked.
 INSTALL = $(BIN)/uv pip install --quiet --python $(BIN)/python --requirement requirements.txt --no-deps --editable .
+# An index that only pip is configured for is asked by pip.
+INSTALL_BY_PIP = { $(BIN)/python -m pip install --quiet --requirement requirements.txt && \
+	$(BIN)/python -m pip install --quiet --no-deps --editable . ; }
 # Spark starts many Python processes; without cached byte code each would compile all that it imports.
 export PYTHONDONTWRITEBYTECODE =
 
@@ -18,7 +21,7 @@ $(VENV)/.installed: requirements.txt pyproject.toml
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
 	@echo "Installing packages into $(VENV) ..." >&2
 	@$(BIN)/python -m pip install --quiet 'uv>=0.9,<1' >&2
-	@$(INSTALL) --offline 2>/dev/null || $(INSTALL) >&2
+	@$(INSTALL) --offline 2>/dev/null || $(INSTALL) 2>/dev/null || $(INSTALL_BY_PIP) >&2
 	@touch $@
 
 setup: $(VENV)/.installed  ## Make the virtual environment
