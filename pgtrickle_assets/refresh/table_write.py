@@ -102,15 +102,18 @@ class TableWrite:
         table = existing_table(self.lake, self.name, base)
         narrowing = [column.id for column in table.columns if not self.key or column.name in self.key]
         scan = self.lake.scan(table, bounds_of=narrowing)
-        self.jobs += 1
         options = self.lake.location.storage_options
-        located = locate_rows(self.spark, scan, self._gone, self.key, storage_options=options)
+        located = locate_rows(self._spark_for_job, scan, self._gone, self.key, storage_options=options)
         return TableChange(
             self.name,
             added_files=self.files,
             deletes=located.deletes,
             removed_inlined_rows=located.inlined_rows,
         )
+
+    def _spark_for_job(self) -> SparkSession:
+        self.jobs += 1
+        return self.spark()
 
     def release(self) -> None:
         """Free what is cached."""
