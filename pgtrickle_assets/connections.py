@@ -13,6 +13,7 @@ from pgtrickle_assets.settings import PREFIX, Settings
 from pgtrickle_assets.suggestions import did_you_mean
 
 if TYPE_CHECKING:
+    from pgtrickle_assets.lake.location import LakeLocation
     from pgtrickle_assets.project import Project
     from pgtrickle_assets.services.postgres import EmbeddedPostgres
 
@@ -109,6 +110,13 @@ class Connections:
         if "://" in configured:
             return configured
         return str(((self._project.root or Path.cwd()) / Path(configured).expanduser()).resolve())
+
+    def lake_location(self) -> LakeLocation:
+        """Where the lake is, made or not."""
+        from pgtrickle_assets.lake.location import LakeLocation
+
+        options = {name: value.get_secret_value() for name, value in self._project.lake.storage_options().items()}
+        return LakeLocation(self.catalog_dsn().get_secret_value(), self.catalog_schema, self.data_path, options)
 
     def _catalog(self) -> SecretStr | None:
         if self._settings.catalog_dsn is not None:

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pgtrickle_assets.cli.workspace import Workspace, open_workspace
 from pgtrickle_assets.errors import PgTrickleError
 from pgtrickle_assets.settings import unknown_variables
 
 if TYPE_CHECKING:
-    from psycopg import Connection
     from pydantic import SecretStr
 
     from pgtrickle_assets.lake.location import LakeLocation
@@ -117,11 +116,12 @@ def _lake(workspace: Workspace) -> Finding:
     from pgtrickle_assets.capture.connect import open_connection
     from pgtrickle_assets.control.migrations import require_current, schema_version
     from pgtrickle_assets.control.registry import stored
+    from pgtrickle_assets.lake.bootstrap import lake_exists
 
-    location = workspace.lake_location()
+    location = workspace.connections.lake_location()
     with open_connection(location.catalog_dsn, autocommit=True) as connection:
         connection.execute("SET default_transaction_read_only = on")
-        if not _has_lake(connection, location.catalog_schema) or schema_version(connection) is None:
+        if not lake_exists(connection, location.catalog_schema) or schema_version(connection) is None:
             return Finding("lake", "warning", "is not there yet.", "`pgtrickle apply` makes it.")
         require_current(connection)
         rows = stored(connection, project=workspace.project.name)
@@ -130,13 +130,6 @@ def _lake(workspace: Workspace) -> Finding:
     if failed:
         raise PgTrickleError(f"the last refresh failed for {', '.join(failed)}.", hint="See `pgtrickle history`.")
     return Finding("lake", "ok", f"{location.data_path}, snapshot {head}, {len(rows)} stream tables registered")
-
-
-def _has_lake(connection: Connection[Any], schema: str) -> bool:
-    from pgtrickle_assets.lake.sqltext import TABLE_EXISTS
-
-    found = connection.execute(TABLE_EXISTS, (schema, "ducklake_metadata")).fetchone()
-    return bool(found and found[0])
 
 
 def _head(location: LakeLocation) -> int:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pgtrickle_assets.assets.engine import EngineSession
-    from pgtrickle_assets.lake.location import LakeLocation
     from pgtrickle_assets.settings import Settings
 
 _DAGSTER_HOME_VARIABLE: Final = "DAGSTER_HOME"
@@ -51,14 +50,6 @@ class Workspace:
     def connections(self) -> Connections:
         """The project's databases."""
         return Connections(self.project, self.settings)
-
-    def lake_location(self) -> LakeLocation:
-        """Where the lake is, made or not."""
-        from pgtrickle_assets.lake.location import LakeLocation
-
-        options = {name: value.get_secret_value() for name, value in self.project.lake.storage_options().items()}
-        dsn = self.connections.catalog_dsn().get_secret_value()
-        return LakeLocation(dsn, self.connections.catalog_schema, self.connections.data_path, options)
 
     @contextmanager
     def session(self) -> Iterator[EngineSession]:

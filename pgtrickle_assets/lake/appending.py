@@ -13,7 +13,7 @@ from pgtrickle_assets.lake.statistics import ColumnStatistics, Leaf, leaves, mer
 
 _TABLE_STATS: Final = "SELECT next_row_id FROM {c}.ducklake_table_stats WHERE table_id = %s"
 
-_COLUMN_STATS: Final = """
+COLUMN_STATS: Final = """
 SELECT column_id, contains_null, contains_nan, min_value, max_value
 FROM {c}.ducklake_table_column_stats WHERE table_id = %s
 """
@@ -34,14 +34,14 @@ _UPDATE_STATS: Final = """
 UPDATE {c}.ducklake_table_stats SET record_count = record_count + %s, next_row_id = next_row_id + %s,
   file_size_bytes = file_size_bytes + %s WHERE table_id = %s
 """
-_UPDATE_COLUMNS: Final = """
+UPDATE_COLUMNS: Final = """
 UPDATE {c}.ducklake_table_column_stats s
 SET contains_null = n.contains_null, contains_nan = n.contains_nan, min_value = n.minimum, max_value = n.maximum
 FROM unnest(%s::bigint[], %s::boolean[], %s::boolean[], %s::varchar[], %s::varchar[])
   AS n (column_id, contains_null, contains_nan, minimum, maximum)
 WHERE s.table_id = %s AND s.column_id = n.column_id
 """
-_DELETE_COLUMNS: Final = "DELETE FROM {c}.ducklake_table_column_stats WHERE table_id = %s AND column_id = ANY(%s)"
+DELETE_COLUMNS: Final = "DELETE FROM {c}.ducklake_table_column_stats WHERE table_id = %s AND column_id = ANY(%s)"
 
 _FILE_TYPES: Final = (
     "bigint", "bigint", "bigint", "bigint", "bigint", "varchar", "boolean", "varchar", "bigint", "bigint", "bigint",
@@ -64,7 +64,7 @@ class Append:
     def read(self, session: CommitSession, table_id: int) -> None:
         """Ask for the table's statistics; not called for a table that is being created."""
         self._totals = session.ask(_TABLE_STATS, (table_id,))
-        self._columns = session.ask(_COLUMN_STATS, (table_id,))
+        self._columns = session.ask(COLUMN_STATS, (table_id,))
 
     def stage(self, session: CommitSession, table: LakeTable) -> None:
         """Stage the files.
@@ -136,9 +136,9 @@ class Append:
                 updated.append((leaf.id, merged.contains_null, merged.contains_nan, merged.minimum, merged.maximum))
         session.write_rows("table_column_stats", _COLUMN_STATS_TYPES, inserted)
         if updated:
-            session.write(_UPDATE_COLUMNS, [*([*column] for column in zip(*updated, strict=True)), table.id])
+            session.write(UPDATE_COLUMNS, [*([*column] for column in zip(*updated, strict=True)), table.id])
         if unknown:
-            session.write(_DELETE_COLUMNS, (table.id, unknown))
+            session.write(DELETE_COLUMNS, (table.id, unknown))
 
     def _merge(
         self, session: CommitSession, table_id: int, leaf: Leaf, old: ColumnStatistics, new: ColumnStatistics

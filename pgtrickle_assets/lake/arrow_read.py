@@ -53,12 +53,7 @@ def read_table_arrow(
     Raises:
         LakeError: Unknown column, or a file that can't be read as the catalog describes it.
     """
-    wanted = table_columns(scan.table, columns)
-    storage = storage_for(scan.table.path, storage_options)
-    parts = _read_all(
-        storage, [lambda file=file: _live(storage, as_read_at(file, scan.table.at), wanted) for file in scan.files]
-    )
-    return pa.concat_tables([*parts, inlined_table(wanted, scan.table, scan.inlined)])
+    return read_matching_arrow(scan, columns, {}, storage_options=storage_options)
 
 
 def read_matching_arrow(
@@ -92,7 +87,7 @@ def read_matching_arrow(
     if positions:
         empty = arrow_schema(wanted).append(pa.field(FILE_ID_COLUMN, pa.int64()))
         return pa.concat_tables([*parts, empty.append(pa.field(POSITION_COLUMN, pa.int64())).empty_table()])
-    inlined = inlined_table(table_columns(scan.table, [c.name for c in scan.table.columns]), scan.table, scan.inlined)
+    inlined = inlined_table(tuple(dict.fromkeys([*wanted, *keys])), scan.table, scan.inlined)
     return pa.concat_tables([*parts, inlined.filter(_mask(inlined, keys, values)).select(list(columns))])
 
 

@@ -42,7 +42,7 @@ def create_lake(connections: Connections, location: LakeLocation) -> bool:
     with connections.checkout() as connection:
         try:
             # Opening a lake must not wait for a commit that holds the lock.
-            if _exists(connection, location.catalog_schema):
+            if lake_exists(connection, location.catalog_schema):
                 return False
             with connection.transaction():
                 return _create(connection, location)
@@ -53,7 +53,7 @@ def create_lake(connections: Connections, location: LakeLocation) -> bool:
 def _create(connection: CatalogConnection, location: LakeLocation) -> bool:
     schema = location.catalog_schema
     connection.execute("SELECT pg_advisory_xact_lock(%s, %s)", lock_key(schema))
-    if _exists(connection, schema):
+    if lake_exists(connection, schema):
         return False
     if not location.data_path:
         raise LakeError("a new lake needs a data path", hint="Set where its files go: a directory or a bucket URL.")
@@ -63,6 +63,7 @@ def _create(connection: CatalogConnection, location: LakeLocation) -> bool:
     return True
 
 
-def _exists(connection: CatalogConnection, schema: str) -> bool:
+def lake_exists(connection: CatalogConnection, schema: str) -> bool:
+    """Whether the schema of a database holds a lake's catalog."""
     found = connection.execute(TABLE_EXISTS, (schema, "ducklake_metadata")).fetchone()
     return bool(found and found[0])

@@ -42,6 +42,14 @@ def consolidate(rows: pa.Table) -> pa.Table:
     return result.set_column(at, rows.schema.field(WEIGHT_COLUMN), kept.column("w_sum"))
 
 
+def one_zero(rows: pa.Table) -> pa.Table:
+    """The rows with 0.0 in place of -0.0, for comparing as SQL does; zeros inside lists stay as they are."""
+    for place, field in enumerate(rows.schema):
+        if pa.types.is_floating(field.type):
+            rows = rows.set_column(place, field, pc.add(rows.column(place), pa.scalar(0.0, field.type)))
+    return rows
+
+
 def _group_key(values: pa.ChunkedArray) -> pa.ChunkedArray:
     """What Arrow can group by: lists as codes of their content, NaNs with one bit pattern."""
     if pa.types.is_list(values.type):

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from pgtrickle_assets.lake.appending import COLUMN_STATS, DELETE_COLUMNS, UPDATE_COLUMNS
 from pgtrickle_assets.lake.bootstrap import lock_key
 from pgtrickle_assets.lake.model import ColumnBounds, LakeTable
 from pgtrickle_assets.lake.statistics import ColumnStatistics, leaves, merge, summarize
@@ -22,23 +23,14 @@ from pgtrickle_assets.lake.statistics import ColumnStatistics, leaves, merge, su
 if TYPE_CHECKING:
     from pgtrickle_assets.lake.catalog import Lake
 
-_TABLE: Final = """
-SELECT column_id, contains_null, contains_nan, min_value, max_value
-FROM {c}.ducklake_table_column_stats WHERE table_id = %s
-"""
 _FILES: Final = """
 SELECT column_id, min_value, max_value, value_count, null_count, contains_nan
 FROM {c}.ducklake_file_column_stats WHERE table_id = %s
-"""
-_UPDATE: Final = """
-UPDATE {c}.ducklake_table_column_stats SET contains_null = %s, contains_nan = %s, min_value = %s, max_value = %s
-WHERE table_id = %s AND column_id = %s
 """
 _COUNT: Final = "SELECT record_count FROM {c}.ducklake_table_stats WHERE table_id = %s"
 _UPDATE_COUNT: Final = """
 UPDATE {c}.ducklake_table_stats SET record_count = greatest(record_count + 1, %s) WHERE table_id = %s
 """
-_FORGET: Final = "DELETE FROM {c}.ducklake_table_column_stats WHERE table_id = %s AND column_id = %s"
 
 
 @contextmanager
@@ -56,14 +48,22 @@ def kept_statistics(lake: Lake, table: LakeTable) -> Iterator[None]:
     finally:
         with lake.connection() as connection, connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s, %s)", lock_key(lake.location.catalog_schema))
-            if (_statistics(lake, connection, table), _count(lake, connection, table)) != (before, count):
-                _restore(lake, connection, table, before, count)
+            now = _statistics(lake, connection, table)
+            if (now, _count(lake, connection, table)) != (before, count):
+                connection.execute(lake.sql(_UPDATE_COUNT), (count, table.id))
+                _restore(lake, connection, table, before, now)
 
 
-def _restore(lake: Lake, connection: Any, table: LakeTable, before: Mapping[int, ColumnStatistics], count: int) -> None:
-    now = _statistics(lake, connection, table)
+def _restore(
+    lake: Lake,
+    connection: Any,
+    table: LakeTable,
+    before: Mapping[int, ColumnStatistics],
+    now: Mapping[int, ColumnStatistics],
+) -> None:
     files = _file_bounds(lake, connection, table)
-    connection.execute(lake.sql(_UPDATE_COUNT), (count, table.id))
+    unknown: list[int] = []
+    updated: list[tuple[object, ...]] = []
     for leaf in leaves(table.columns):
         old, current = before.get(leaf.id), now.get(leaf.id)
         if old is None or current is None:
@@ -72,14 +72,17 @@ def _restore(lake: Lake, connection: Any, table: LakeTable, before: Mapping[int,
         both = None if added is None else merge(old, added, leaf.type)
         kept = None if both is None else merge(both, current, leaf.type)
         if kept is None:
-            connection.execute(lake.sql(_FORGET), (table.id, leaf.id))
+            unknown.append(leaf.id)
         elif kept != current:
-            values = (kept.contains_null, kept.contains_nan, kept.minimum, kept.maximum)
-            connection.execute(lake.sql(_UPDATE), (*values, table.id, leaf.id))
+            updated.append((leaf.id, kept.contains_null, kept.contains_nan, kept.minimum, kept.maximum))
+    if updated:
+        connection.execute(lake.sql(UPDATE_COLUMNS), [*([*column] for column in zip(*updated, strict=True)), table.id])
+    if unknown:
+        connection.execute(lake.sql(DELETE_COLUMNS), (table.id, unknown))
 
 
 def _statistics(lake: Lake, connection: Any, table: LakeTable) -> Mapping[int, ColumnStatistics]:
-    rows = connection.execute(lake.sql(_TABLE), (table.id,)).fetchall()
+    rows = connection.execute(lake.sql(COLUMN_STATS), (table.id,)).fetchall()
     return {row[0]: ColumnStatistics(*row[1:]) for row in rows}
 
 

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from pgtrickle_assets.errors import LakeError
 from pgtrickle_assets.lake.arrow_read import fits_driver, read_matching_arrow
-from pgtrickle_assets.lake.consolidate import consolidate
+from pgtrickle_assets.lake.consolidate import consolidate, one_zero
 from pgtrickle_assets.lake.model import WEIGHT_COLUMN, LakeColumn, RowDeletes, ScanPlan
 from pgtrickle_assets.lake.parquet_columns import arrow_schema, inlined_table, table_columns
 from pgtrickle_assets.lake.parquet_read import FILE_ID_COLUMN, POSITION_COLUMN
@@ -104,12 +104,7 @@ class _Wanted:
             raise LakeError(f"no column of the rows to delete belongs to table {scan.table.name}")
         columns = table_columns(scan.table, names)
         schema = arrow_schema(columns).append(pa.field(WEIGHT_COLUMN, pa.int64()))
-        given = rows.select([*names, WEIGHT_COLUMN]).cast(schema)
-        for place, column in enumerate(columns):
-            if column.type.is_float:
-                # The two zeros are one value here, so they are sought as one.
-                given = given.set_column(place, schema.field(place), pc.add(given.column(place), 0.0))
-        merged = consolidate(given)
+        merged = consolidate(one_zero(rows.select([*names, WEIGHT_COLUMN]).cast(schema)))
         counts = merged.column(WEIGHT_COLUMN).to_numpy()
         if len(counts) and counts.min() < 0:
             raise LakeError(f"the rows to delete in table {scan.table.name} have a negative count")
@@ -181,7 +176,7 @@ def _matches_on_driver(
     }
     names = [column.name for column in wanted.columns]
     stored = read_matching_arrow(scan, names, values, positions=True, storage_options=storage_options)
-    codes = _codes(pa.concat_tables([wanted.rows, stored.select(names)]))
+    codes = _codes(pa.concat_tables([wanted.rows, one_zero(stored.select(names))]))
     sought, found = codes[: wanted.rows.num_rows], codes[wanted.rows.num_rows :]
     order = np.argsort(sought)
     place = np.searchsorted(sought, found, sorter=order).clip(max=len(sought) - 1)
@@ -205,7 +200,7 @@ def _column_codes(values: pa.ChunkedArray) -> np.ndarray:
         seen: dict[Hashable, int] = {}
         return np.array([seen.setdefault(_key(value), len(seen)) for value in values.to_pylist()], np.int64)
     if pa.types.is_floating(values.type):
-        values = pc.if_else(pc.is_nan(values), pa.scalar(float("nan"), values.type), pc.add(values, 0.0))
+        values = pc.if_else(pc.is_nan(values), pa.scalar(float("nan"), values.type), values)
     return values.combine_chunks().dictionary_encode("encode").indices.to_numpy().astype(np.int64)
 
 

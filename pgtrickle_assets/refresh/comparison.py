@@ -1,5 +1,3 @@
-# pyright: reportAttributeAccessIssue=false
-# (pyarrow.compute makes its functions at import)
 """Exact comparison of a stored table with the defining query, run in full on Spark.
 
 Both sides are bags: each row of the recomputed result counts +1, each row of the stored table -1, and what does not add
@@ -10,15 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from pgtrickle_assets.lake.consolidate import consolidate, union_weighted
+from pgtrickle_assets.lake.consolidate import consolidate, one_zero, union_weighted
 from pgtrickle_assets.lake.model import WEIGHT_COLUMN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 SAMPLE_ROWS = 20
@@ -45,15 +41,8 @@ def difference(stored: DataFrame, expected: DataFrame, columns: Sequence[str]) -
 def difference_on_driver(stored: pa.Table, expected: pa.Table) -> pa.Table:
     """The same Z-set for rows that are on the driver; both with the same columns, none a list of floats."""
     schema = stored.schema
-    parts = [(_one_zero(expected.cast(schema)), 1), (_one_zero(stored), -1)]
+    parts = [(one_zero(expected.cast(schema)), 1), (one_zero(stored), -1)]
     return consolidate(union_weighted(parts, schema).combine_chunks())
-
-
-def _one_zero(rows: pa.Table) -> pa.Table:
-    for place, field in enumerate(rows.schema):
-        if pa.types.is_floating(field.type):
-            rows = rows.set_column(place, field, pc.add(rows.column(place), pa.scalar(0.0, field.type)))
-    return rows
 
 
 def _quote(name: str) -> str:

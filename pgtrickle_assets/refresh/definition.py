@@ -102,15 +102,8 @@ def define(project: Project, name: str) -> Definition:
         raise ConfigurationError(
             f"stream table {name}: the columns of what it reads are not known.", hint="Run `pgtrickle apply`."
         )
-    maintenance = derive(plan)
-    if stream_table.refresh_mode == "differential" and not maintenance.differential:
-        reason = maintenance.reasons[0]
-        raise ConfigurationError(
-            f"stream table {name}: refresh_mode is differential, but the query cannot be: {reason.detail}.",
-            hint="Use refresh_mode: auto, or change the query.",
-        )
     upstream = tuple(project.stream_table(read).table for read in project.upstream[name])
-    return Definition(stream_table, plan, maintenance, upstream)
+    return Definition(stream_table, plan, derive(plan), upstream)
 
 
 def _nullable(columns: tuple[ColumnSchema, ...]) -> tuple[ColumnSchema, ...]:

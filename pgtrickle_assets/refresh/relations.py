@@ -207,8 +207,9 @@ class Relations:
         return frame, plan.bytes <= SMALL_SCAN_BYTES
 
     def _read_local(self, scan: Scan, filters: tuple[KeyFilter, ...]) -> pa.Table | None:
-        pending = self._rows.get(scan.relation) if scan.version is Version.NEW else None
-        if pending is not None and (scan.relation in self._outputs) and not is_arrow(pending):
+        has_pending = scan.version is Version.NEW and scan.relation in self._outputs
+        pending = self._rows[scan.relation] if has_pending else None
+        if pending is not None and not is_arrow(pending):
             return None
         plan = self._pruned(scan, filters)
         values = _exact_values(plan.table, filters)
@@ -218,9 +219,7 @@ class Relations:
         rows = read_matching_arrow(plan, columns, values, storage_options=self._options)
         if rows.num_rows > self._small_delta_rows:
             return None
-        if pending is not None and scan.relation in self._outputs and is_arrow(pending):
-            return _with_pending_rows(rows, pending)
-        return rows
+        return rows if pending is None else _with_pending_rows(rows, pending)
 
     def _pruned(self, scan: Scan, filters: tuple[KeyFilter, ...]) -> ScanPlan:
         plan = self.scan_plan(scan.relation, scan.version)

@@ -11,7 +11,6 @@ from pgtrickle_assets.capture.postgres import PostgresSource
 from pgtrickle_assets.connections import Connections
 from pgtrickle_assets.control.migrations import migrate
 from pgtrickle_assets.lake.catalog import Lake
-from pgtrickle_assets.lake.location import LakeLocation
 from pgtrickle_assets.refresh.definition import Definition, define
 from pgtrickle_assets.refresh.mirrors import Mirror, MirrorCapture, MirroredSource
 from pgtrickle_assets.type_names import parse_numeric
@@ -55,11 +54,10 @@ class Workspace:
             ControlError: The control schema is of a newer release.
         """
         connections = Connections(project, settings)
-        options = {name: value.get_secret_value() for name, value in project.lake.storage_options().items()}
-        dsn = connections.catalog_dsn().get_secret_value()
-        lake = Lake.bootstrap(LakeLocation(dsn, connections.catalog_schema, connections.data_path, options))
+        location = connections.lake_location()
+        lake = Lake.bootstrap(location)
         try:
-            migrate(dsn)
+            migrate(location.catalog_dsn)
             sources = {
                 name: _source(project, name, connections.source_dsn(name).get_secret_value())
                 for name in project.sources
