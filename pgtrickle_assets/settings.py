@@ -149,6 +149,12 @@ class Settings(BaseSettings):
         unit="Java size (`2g`, `512m`)",
         pattern=r"^[1-9][0-9]*[kmgtKMGT]?$",
     )
+    spark_compiler: Literal["full", "quick"] = _setting(
+        "full",
+        "How hard the JVM works on making code fast: `full`, or `quick` for its first compiler only.",
+        effect="`quick` saves processor time where Spark lives for minutes and reads little; large scans take longer.",
+        group="Spark",
+    )
     spark_shuffle_partitions: int = _setting(
         0,
         "Partitions of a shuffle; 0 means the number of cores, at least 2.",

@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
-    batches: Annotated[int, typer.Option(min=1, max=5, help="How many batches of changes to play.")] = 5,
+    batches: Annotated[int, typer.Option(min=1, max=4, help="How many batches of changes to play.")] = 4,
     serve: Annotated[bool, typer.Option("--serve", help="Leave the Dagster UI running; Ctrl-C stops it.")] = False,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the Dagster UI with --serve.")] = 3000,
     as_json: JsonOption = False,

@@ -26,9 +26,8 @@ class Batch:
 
 BATCHES: Final[Sequence[Batch]] = (
     Batch("arrivals", ("arrivals",)),
-    Batch("corrections", ("arrivals", "corrections")),
+    Batch("corrections and cancellations", ("arrivals", "corrections", "cancellations")),
     Batch("master data", ("arrivals", "master_data")),
-    Batch("cancellations", ("arrivals", "cancellations")),
     Batch("undone", ("undone",), days=0),
 )
 """The batches of the demo, in order."""

@@ -71,6 +71,9 @@ def _open(options: DemoOptions) -> Iterator[Player]:
     folder = example_folder()
     command = CommandWorkspace(Project.load(folder))
     settings = command.settings
+    if "spark_compiler" not in settings.model_fields_set:
+        # Minutes of small jobs: half of Spark's processor time would go into compiling what is hardly run again.
+        settings = settings.model_copy(update={"spark_compiler": "quick"})
     # Spark takes as long to start as the flights to load. The runs of this process share the session.
     spark = ThreadPoolExecutor(1).submit(spark_session, settings)
     options.progress("Starting PostgreSQL and Spark")
