@@ -10,7 +10,7 @@ import dagster as dg
 from pgtrickle_assets.assets.engine import EngineSession
 from pgtrickle_assets.assets.failures import step_failures
 from pgtrickle_assets.assets.keys import ENGINE, lake_key
-from pgtrickle_assets.assets.metadata import code_version, partition_metadata, refresh_metadata
+from pgtrickle_assets.assets.metadata import code_version, delivered_metadata, partition_metadata, refresh_metadata
 from pgtrickle_assets.assets.partitions_definitions import dynamic_partitions_name, widened_bounds
 from pgtrickle_assets.partitions import ALL_KEY, NULL_KEY
 
@@ -52,7 +52,10 @@ class DuckLakeIOManager(dg.IOManager):
             result.delivery_status if result.snapshot is None else f"snapshot {result.snapshot}",
         )
         self._remember_partitions(context, table, result)
-        metadata = refresh_metadata(result, self._recent(table))
+        metadata = {
+            **refresh_metadata(result, self._recent(table)),
+            **delivered_metadata(self._session.project, table),
+        }
         if context.has_asset_key:
             keys = context.asset_partition_keys if context.has_asset_partitions else [ALL_KEY]
             single = keys[0] if len(keys) == 1 else ""

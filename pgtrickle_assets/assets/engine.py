@@ -97,6 +97,10 @@ class Engine(Protocol):
         """Plan, delta plan and reasons of a stream table."""
         ...
 
+    def analyze(self, name: str) -> Any:
+        """`explain`, with rows and time of each step of the pending delta (Spark); nothing is written."""
+        ...
+
 
 SparkProvider = Callable[[], "SparkSession"]
 OpenEngine = Callable[["Project", SparkProvider], AbstractContextManager[Engine]]

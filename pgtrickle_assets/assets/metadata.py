@@ -6,6 +6,7 @@ Keys without prefix `dagster/` are ours; the IO manager alone writes them on mat
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from pgtrickle_assets.query.types import ColumnSchema
     from pgtrickle_assets.refresh.model import CheckReport, RefreshResult
     from pgtrickle_assets.stream_table import StreamTable
+
+MAX_TEXT: Final = 16_000
+"""Characters of a long text in metadata; Dagster stores and loads metadata as a whole."""
 
 _CHART_WIDTH: Final = 24
 
@@ -73,12 +77,11 @@ def definition_metadata(project: Project, table: StreamTable, plan: QueryPlan | 
         "schedule": table.schedule,
         "refresh_mode": table.refresh_mode,
         "partition_by": table.partition_by or "all",
-        "query": dg.MetadataValue.md(f"```sql\n{table.query}\n```"),
+        "query": dg.MetadataValue.md(_fenced(table.query, "sql")),
     }
+    metadata.update(column_metadata(plan))
     if plan is not None:
-        metadata["dagster/column_schema"] = column_schema(plan.output)
-        if plan.lineage:
-            metadata["dagster/column_lineage"] = column_lineage(plan)
+        metadata["maintenance"] = dg.MetadataValue.md(maintenance_text(project, table.name))
         if plan.notes:
             metadata["notes"] = dg.MetadataValue.md("\n".join(f"- {note}" for note in plan.notes))
     if table.path is not None and project.root is not None:
@@ -87,6 +90,34 @@ def definition_metadata(project: Project, table: StreamTable, plan: QueryPlan | 
         )
         metadata["dagster/code_references"] = dg.CodeReferencesMetadataValue(code_references=[reference])
     return metadata
+
+
+def column_metadata(plan: QueryPlan | None) -> dict[str, Any]:
+    """Columns and their origins, as far as they are known; Dagster shows those of the latest materialization."""
+    if plan is None:
+        return {}
+    metadata: dict[str, Any] = {"dagster/column_schema": column_schema(plan.output)}
+    if plan.lineage:
+        metadata["dagster/column_lineage"] = column_lineage(plan)
+    return metadata
+
+
+def delivered_metadata(project: Project, table: StreamTable) -> dict[str, Any]:
+    """What a materialization says of the stream table itself: columns, origins, and the file of its query."""
+    metadata = column_metadata(project.plan(table.name))
+    if table.path is not None and project.root is not None:
+        metadata["sql_file"] = dg.MetadataValue.path(str(project.root / table.path))
+    return metadata
+
+
+def maintenance_text(project: Project, name: str) -> str:
+    """How a stream table with known columns is maintained, as markdown of bounded size."""
+    from pgtrickle_assets.refresh.definition import define
+    from pgtrickle_assets.refresh.explanation import explain
+    from pgtrickle_assets.refresh.explanation_views import as_text
+
+    text = as_text(explain(define(project, name)), sql=False)
+    return _fenced(_bounded(text, f"`pgtrickle explain {name}` shows all of it."))
 
 
 def refresh_metadata(result: RefreshResult, recent_seconds: Sequence[tuple[str, float]] = ()) -> dict[str, Any]:
@@ -128,7 +159,7 @@ def refresh_metadata(result: RefreshResult, recent_seconds: Sequence[tuple[str, 
 
 def partition_metadata(result: RefreshResult, key: str, common: Mapping[str, Any], *, brief: bool) -> dict[str, Any]:
     """Metadata of one partition of a refresh; `brief` leaves out what is long and the same for all of them."""
-    long = ("delta_sql", "recent_refreshes", "seconds_by_phase", "frontier")
+    long = ("delta_sql", "recent_refreshes", "seconds_by_phase", "frontier", "dagster/column_lineage")
     metadata = {name: value for name, value in common.items() if not (brief and name in long)}
     if key in result.partition_rows:
         metadata["dagster/partition_row_count"] = result.partition_rows[key]
@@ -136,7 +167,31 @@ def partition_metadata(result: RefreshResult, key: str, common: Mapping[str, Any
 
 
 def _statements(statements: Sequence[tuple[str, str]]) -> str:
-    return "\n\n".join(f"**{step}**\n```sql\n{text}\n```" for step, text in statements)
+    """The statements one after the other, as many as fit."""
+    shown: list[str] = []
+    left = MAX_TEXT
+    for place, (step, text) in enumerate(statements):
+        if left <= 0:
+            shown.append(f"{len(statements) - place} more statements.")
+            break
+        cut = text if len(text) <= left else f"{text[:left]} ..."
+        left -= len(text)
+        shown.append(f"**{step}**\n{_fenced(cut, 'sql')}")
+    return "\n\n".join(shown)
+
+
+def _bounded(text: str, rest: str) -> str:
+    """A text cut at a line where it is too long; `rest` says where the whole of it is."""
+    if len(text) <= MAX_TEXT:
+        return text
+    return f"{text[:MAX_TEXT].rpartition(chr(10))[0]}\n...\n{rest}"
+
+
+def _fenced(text: str, language: str = "") -> str:
+    """A block of markdown shown as it is; a longer fence than any in the text keeps it whole."""
+    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}"
 
 
 def refresh_chart(recent: Sequence[tuple[str, float]]) -> str:
@@ -146,7 +201,7 @@ def refresh_chart(recent: Sequence[tuple[str, float]]) -> str:
         f"{'█' * max(1, round(seconds / slowest * _CHART_WIDTH)):<{_CHART_WIDTH}} {seconds:8.2f} s  {strategy}"
         for strategy, seconds in recent
     ]
-    return "```\n" + "\n".join(lines) + "\n```"
+    return _fenced("\n".join(lines))
 
 
 def check_metadata(report: CheckReport) -> dict[str, Any]:

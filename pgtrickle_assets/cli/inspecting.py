@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -71,19 +72,46 @@ def status(project: ProjectOption = None, as_json: JsonOption = False) -> None:
         stdout.print("Changes of the sources wait for the next refresh.")
 
 
-def explain(name: NameArgument, project: ProjectOption = None, as_json: JsonOption = False) -> None:
+class ExplainFormat(StrEnum):
+    """How an explanation is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+    MERMAID = "mermaid"
+
+
+def explain(
+    name: NameArgument,
+    form: Annotated[
+        ExplainFormat, typer.Option("--format", "-f", help="Text, a JSON document, or a Mermaid diagram.")
+    ] = ExplainFormat.TEXT,
+    analyze: Annotated[
+        bool,
+        typer.Option(
+            "--analyze",
+            help="Compute what a refresh would change now, with rows and time of each step; writes nothing.",
+        ),
+    ] = False,
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Show how a stream table is kept up to date, and why not better.
 
-    Example: `pgtrickle explain gold.revenue_by_day`
+    Example: `pgtrickle explain gold.revenue_by_day --analyze`
     """
+    from pgtrickle_assets.refresh.explanation_views import as_mermaid, as_text
+
     workspace = open_workspace(project)
     (chosen,) = checked_names(workspace.project, [name])
+    if analyze:
+        workspace.use_warm_spark()
     with workspace.session() as session:
-        explanation = session.engine.explain(chosen)
-    if as_json:
+        explanation = session.engine.analyze(chosen) if analyze else session.engine.explain(chosen)
+    if as_json or form is ExplainFormat.JSON:
         print_json(explanation)
     else:
-        _print_nested(explanation)
+        text = as_mermaid(explanation) if form is ExplainFormat.MERMAID else as_text(explanation)
+        stdout.print(text, markup=False)
 
 
 def history(
@@ -153,26 +181,3 @@ def _remarks(row: Mapping[str, Any]) -> list[str]:
 
 def _yes_no(value: object) -> object:
     return ("yes" if value else "no") if isinstance(value, bool) else value
-
-
-def _print_nested(value: Any, indent: int = 0) -> None:
-    """Prints an explanation as indented text; texts of several lines keep their layout."""
-    pad = "  " * indent
-    if isinstance(value, dict):
-        for key, item in value.items():
-            title = str(key).replace("_", " ")
-            if (isinstance(item, dict | list | tuple) and item) or (isinstance(item, str) and "\n" in item):
-                stdout.print(f"{pad}{title}:", markup=False)
-                _print_nested(item, indent + 1)
-            else:
-                stdout.print(f"{pad}{title}: {'-' if item in (None, '', [], {}, ()) else item}", markup=False)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            if isinstance(item, dict):
-                _print_nested(item, indent)
-                stdout.print()
-            else:
-                _print_nested(item, indent)
-    else:
-        for line in str(value).splitlines():
-            stdout.print(f"{pad}{line}", markup=False)

@@ -6,7 +6,7 @@ An executor runs steps in order. The output of a step becomes a relation named `
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal as TypingLiteral
 
 from pgtrickle_assets.query.plan import Node, Scan
@@ -97,13 +97,3 @@ class DeriveOptions:
     """
 
     algebraic_floats: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorRule:
-    """One line of `explain`: an operator of the plan and the rule that maintains it."""
-
-    operator: str
-    rule: str
-    state: str = ""
-    inputs: tuple[str, ...] = field(default=())

@@ -214,6 +214,14 @@ class RefreshEngine:
 
         return explain(self._workspace.definition(name))
 
+    def analyze(self, name: str) -> dict[str, Any]:
+        """`explain`, with what a refresh would do now: rows and time of each step. Needs Spark; writes nothing."""
+        from pgtrickle_assets.refresh.explanation import analysis
+
+        refreshing = self._refreshing(name)
+        found = analysis(refreshing.definition, refreshing.rehearse(), waiting=self.has_source_changes())
+        return {**self.explain(name), "analysis": found}
+
     def _refreshing(self, name: str) -> Refreshing:
         workspace = self._workspace
         definition = workspace.definition(name)

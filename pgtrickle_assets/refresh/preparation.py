@@ -18,7 +18,7 @@ from pgtrickle_assets.refresh.comparison import difference
 from pgtrickle_assets.refresh.model import InputWindow, Strategy, TableDelta
 from pgtrickle_assets.refresh.partition_filter import restricted_to
 from pgtrickle_assets.refresh.relations import Relations, StoredRelation, as_frame, is_arrow, signs
-from pgtrickle_assets.refresh.steps_runner import StepsRunner, needed_columns
+from pgtrickle_assets.refresh.steps_runner import StepMeasure, StepsRunner, needed_columns
 from pgtrickle_assets.refresh.strategy import Choice, PastRefresh, choose
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ class Preparation:
         small_delta_rows: Deltas up to this many rows are handled on the driver.
         expired_policy: What to do when the frontier's snapshot of an input is no longer kept: `fallback` recomputes,
             `error` fails.
+        measures: Where to note rows and time of each step, for `explain --analyze`.
     """
 
     lake: Lake
@@ -74,6 +75,7 @@ class Preparation:
     windows: tuple[InputWindow, ...]
     small_delta_rows: int
     expired_policy: str = "fallback"
+    measures: list[StepMeasure] | None = None
 
     def whole(self, *, full_because: tuple[str, str] | None, past: Sequence[PastRefresh]) -> Computation:
         """The stream table with its states, by the strategy that fits.
@@ -148,7 +150,7 @@ class Preparation:
             relations.close()
             return Computation(unread, seconds={"plan": planned, "delta": monotonic() - started})
         read = monotonic() - started
-        runner = StepsRunner(session, relations, collect=is_small)
+        runner = StepsRunner(session, relations, collect=is_small, measures=self.measures)
         outputs = runner.run(maintenance.delta_steps(changes))
         return Computation(
             choice,
@@ -165,7 +167,7 @@ class Preparation:
         session = self.spark()
         steps = maintenance.full_steps()
         relations = Relations(session, self.lake, self._current(), needed_columns(steps), self.small_delta_rows)
-        runner = StepsRunner(session, relations, collect=False)
+        runner = StepsRunner(session, relations, collect=False, measures=self.measures)
         contents = runner.run(steps)
         head = self.lake.head()
         by_target = {step.target: step for step in steps}

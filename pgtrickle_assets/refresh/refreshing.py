@@ -20,8 +20,9 @@ from pgtrickle_assets.refresh.heartbeat import beating
 from pgtrickle_assets.refresh.model import InputWindow, PreparedRefresh, RefreshResult, Strategy
 from pgtrickle_assets.refresh.preparation import Computation, Preparation
 from pgtrickle_assets.refresh.relations import is_arrow
+from pgtrickle_assets.refresh.steps_runner import StepMeasure
 from pgtrickle_assets.refresh.strategy import Choice, PastRefresh
-from pgtrickle_assets.refresh.table_write import TableWrite
+from pgtrickle_assets.refresh.table_write import TableWrite, changed_rows
 from pgtrickle_assets.refresh.windows import UpstreamNotReadyError, UpstreamState, choose_cut, windows_at
 from pgtrickle_assets.version import VERSION
 
@@ -54,6 +55,29 @@ class OpenRefresh:
     pgt_id: int
     frontier: Frontier | None
     planned: Mapping[str, Frontier]
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """Stored frontiers, the one to start from, the cut, what each input moves over, and what past refreshes cost."""
+
+    stored: Mapping[str, Frontier]
+    frontier: Frontier | None
+    cut: int
+    windows: tuple[InputWindow, ...]
+    past: Sequence[PastRefresh]
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """What a refresh would do: its computation, rows and time of each step, and rows (in, out) by lake table."""
+
+    computation: Computation
+    cut: int
+    windows: tuple[InputWindow, ...]
+    measures: tuple[StepMeasure, ...]
+    changes: Mapping[TableName, tuple[int, int]]
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -104,7 +128,26 @@ class Refreshing:
             self._fail(refresh_id, error)
             raise
 
-    def _prepare(self, request: RefreshRequest, refresh_id: int, started: float) -> OpenRefresh:
+    def rehearse(self) -> Rehearsal:
+        """Compute what a refresh would change, step by step; nothing is written or recorded anywhere.
+
+        Raises:
+            UpstreamNotReadyError: What it reads is not there for the cut.
+        """
+        request = RefreshRequest(None, None, full=False, run_id="", initiated_by=InitiatedBy.MANUAL)
+        started = monotonic()
+        start = self._start(request)
+        measures: list[StepMeasure] = []
+        computation = self._compute(request, start, measures)
+        try:
+            changes = {output.table: changed_rows(output.rows) for output in computation.outputs}
+        finally:
+            if computation.relations is not None:
+                computation.relations.close()
+        return Rehearsal(computation, start.cut, start.windows, tuple(measures), changes, monotonic() - started)
+
+    def _start(self, request: RefreshRequest) -> _Start:
+        """Where the refresh starts from, and what it moves over."""
         with self.lake.connection() as connection:
             stored = frontiers.frontiers(connection, self.pgt_id)
             upstream = {name: _state(connection, pgt_id) for name, pgt_id in self.upstream_ids.items()}
@@ -116,7 +159,11 @@ class Refreshing:
         frontier = _frontier_of(stored, request.partitions)
         known = None if frontier is None or self.needs_rebuild else frontier.inputs
         windows = windows_at(self.definition.name, cut, self.definition.inputs, upstream, known)
-        computation = self._compute(request, stored, frontier, windows, past)
+        return _Start(stored, frontier, cut, windows, past)
+
+    def _prepare(self, request: RefreshRequest, refresh_id: int, started: float) -> OpenRefresh:
+        start = self._start(request)
+        computation = self._compute(request, start)
         choice = computation.choice
         with self.lake.connection() as connection:
             estimates = {"differential_seconds": choice.differential_estimate, "full_seconds": choice.full_estimate}
@@ -130,8 +177,8 @@ class Refreshing:
             strategy=choice.strategy,
             reason_code=choice.code,
             reason=choice.detail,
-            cut=cut,
-            windows=windows,
+            cut=start.cut,
+            windows=start.windows,
             partitions=request.partitions,
             outputs=computation.outputs,
             delta_in=computation.delta_in,
@@ -140,49 +187,39 @@ class Refreshing:
             jobs=computation.jobs,
             started_at=started,
         )
-        return OpenRefresh(prepared, computation, self.pgt_id, frontier, stored)
+        return OpenRefresh(prepared, computation, self.pgt_id, start.frontier, start.stored)
 
     def _compute(
-        self,
-        request: RefreshRequest,
-        stored: Mapping[str, Frontier],
-        frontier: Frontier | None,
-        windows: tuple[InputWindow, ...],
-        past: Sequence[PastRefresh],
+        self, request: RefreshRequest, start: _Start, measures: list[StepMeasure] | None = None
     ) -> Computation:
         preparation = Preparation(
             self.lake,
             self.spark,
             self.definition,
-            windows,
+            start.windows,
             self.settings.small_delta_rows,
             self.settings.ducklake_compaction_policy,
+            measures,
         )
         if request.partitions is not None:
-            unchanged = frontier is not None and not request.full and not self.needs_rebuild
+            unchanged = start.frontier is not None and not request.full and not self.needs_rebuild
             if unchanged and not preparation.has_changes():
                 return Computation(Choice(Strategy.NO_CHANGE, "inputs_unchanged", "no input changed since"))
             return preparation.partitions(request.partitions, ("partitions_asked", "some partitions were asked for"))
-        return preparation.whole(full_because=self._full_because(request, stored, frontier, windows), past=past)
+        return preparation.whole(full_because=self._full_because(request, start), past=start.past)
 
-    def _full_because(
-        self,
-        request: RefreshRequest,
-        stored: Mapping[str, Frontier],
-        frontier: Frontier | None,
-        windows: Sequence[InputWindow],
-    ) -> tuple[str, str] | None:
+    def _full_because(self, request: RefreshRequest, start: _Start) -> tuple[str, str] | None:
         if request.full:
             return ("rebuild_asked", "a full refresh was asked for")
-        if frontier is None:
+        if start.frontier is None:
             return ("first_fill", "the stream table was not filled before")
         if self.needs_rebuild:
             return ("definition_changed", "the definition changed since the last refresh")
-        if any(key != EVERY_PARTITION for key in stored):
+        if any(key != EVERY_PARTITION for key in start.stored):
             return ("partitions_realigned", "some partitions were refreshed on their own since")
-        if any(window.since is None for window in windows):
+        if any(window.since is None for window in start.windows):
             return ("new_input", "an input was not read before")
-        backwards = next((w for w in windows if w.since is not None and w.since > w.until), None)
+        backwards = next((w for w in start.windows if w.since is not None and w.since > w.until), None)
         if backwards is not None:
             detail = f"{backwards.relation} was read at snapshot {backwards.since}, after the cut"
             raise UpstreamNotReadyError(f"{self.definition.name} is newer than the cut: {detail}.")

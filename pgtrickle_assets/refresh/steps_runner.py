@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -39,6 +40,18 @@ def needed_columns(steps: Iterable[Step]) -> dict[str, frozenset[str]]:
     return {relation: frozenset(columns) for relation, columns in found.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class StepMeasure:
+    """What one step of a measured run did; `sql` is empty where its inputs were known to yield nothing."""
+
+    target: str
+    rule: str
+    role: str
+    rows: int
+    seconds: float
+    sql: str
+
+
 @dataclass(slots=True)
 class StepsRunner:
     """Runs steps in order and remembers what it sent to Spark.
@@ -49,6 +62,7 @@ class StepsRunner:
         collect: Whether outputs are brought to the driver (they are known to be small).
         statements: (target, SQL) of every step that was run.
         jobs: Spark jobs started.
+        measures: Where to note rows and time of each step; each then runs on its own.
     """
 
     spark: SparkSession
@@ -56,6 +70,7 @@ class StepsRunner:
     collect: bool
     statements: list[tuple[str, str]] = field(default_factory=list)
     jobs: int = 0
+    measures: list[StepMeasure] | None = None
 
     def run(self, steps: Sequence[Step]) -> Mapping[str, pa.Table | DataFrame]:
         """Run all steps.
@@ -66,11 +81,24 @@ class StepsRunner:
         used = {scan.relation for step in steps for scan in scans(step.query)}
         outputs: dict[str, pa.Table | DataFrame] = {}
         for step in steps:
-            rows = self._rows(step, is_read_later=step.target in used)
+            read = step.target in used
+            rows = (
+                self._rows(step, is_read_later=read) if self.measures is None else self._measured(step, self.measures)
+            )
             self.relations.add(step.target, rows)
             if step.role != "intermediate":
                 outputs[step.target] = rows
         return outputs
+
+    def _measured(self, step: Step, measures: list[StepMeasure]) -> pa.Table | DataFrame:
+        started, sent = monotonic(), len(self.statements)
+        rows = self._rows(step, is_read_later=True)
+        if not is_arrow(rows):
+            self.jobs += 1
+        count = rows.num_rows if is_arrow(rows) else rows.count()
+        sql = self.statements[sent][1] if len(self.statements) > sent else ""
+        measures.append(StepMeasure(step.target, step.rule, step.role, count, monotonic() - started, sql))
+        return rows
 
     def _rows(self, step: Step, *, is_read_later: bool) -> pa.Table | DataFrame:
         query = simplify(step.query, self.relations.is_empty)

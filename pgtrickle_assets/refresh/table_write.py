@@ -124,16 +124,9 @@ class TableWrite:
     def _settle(self) -> None:
         """Count the changes, and bring them to the driver when they are few."""
         if not is_arrow(self.rows):
-            from pyspark.sql import functions as f
-
             self._cached = self.rows = self.rows.persist()
-            weight = f.col(WEIGHT_COLUMN)
-            counts = self.rows.agg(
-                f.sum(f.greatest(weight, f.lit(0))).alias("inserted"), f.sum(f.least(weight, f.lit(0))).alias("deleted")
-            )
             self.jobs += 1
-            row = counts.toArrow().to_pylist()[0]
-            self.inserted, self.deleted = row["inserted"] or 0, -(row["deleted"] or 0)
+            self.inserted, self.deleted = changed_rows(self.rows)
             if self.inserted + self.deleted > self.small_rows:
                 return
             self.jobs += 1
@@ -151,6 +144,20 @@ def existing_table(lake: Lake, name: TableName, at: int | None = None) -> LakeTa
     if table is None:
         raise LakeError(f"lake table {name} is gone.", hint="Run `pgtrickle apply` to make it again.")
     return table
+
+
+def changed_rows(rows: pa.Table | DataFrame) -> tuple[int, int]:
+    """How many rows a Z-set inserts and deletes; one Spark job for a frame."""
+    if is_arrow(rows):
+        return weight_sums(rows)
+    from pyspark.sql import functions as f
+
+    weight = f.col(WEIGHT_COLUMN)
+    counts = rows.agg(
+        f.sum(f.greatest(weight, f.lit(0))).alias("inserted"), f.sum(f.least(weight, f.lit(0))).alias("deleted")
+    )
+    row = counts.toArrow().to_pylist()[0]
+    return row["inserted"] or 0, -(row["deleted"] or 0)
 
 
 def weight_sums(rows: pa.Table) -> tuple[int, int]:

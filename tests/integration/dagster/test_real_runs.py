@@ -12,6 +12,13 @@ from pgtrickle_assets import Project, StreamTable, build_definitions
 from pgtrickle_assets.assets.keys import SPARK
 from pgtrickle_assets.settings import Settings
 
+MATERIALIZATION_METADATA = {
+    "strategy", "reason", "reason_code", "delta_rows_in", "delta_rows_out", "rows_inserted", "rows_deleted",
+    "bytes_written", "files_written", "seconds_by_phase", "snapshot", "cut", "frontier", "delta_sql",
+    "recent_refreshes", "dagster/row_count", "dagster/column_schema", "dagster/column_lineage",
+}  # fmt: skip
+"""What the contract names; the link to the file is there for stream tables that come from one."""
+
 DAY, ITEMS = dg.AssetKey(["gold", "by_day"]), dg.AssetKey(["silver", "items"])
 
 
@@ -79,6 +86,10 @@ def test_refreshes_touch_what_changed_and_checks_agree(definitions, instance, so
     assert instance.get_materialized_partitions(DAY) == {"2024-07-01", "2024-07-02", "__null__"}
     first = instance.get_latest_materialization_event(DAY).asset_materialization.metadata
     assert first["strategy"].value == "full"
+    assert set(first) >= MATERIALIZATION_METADATA
+    lineage = first["dagster/column_lineage"].value.deps_by_column
+    assert [(dep.asset_key, dep.column_name) for dep in lineage["total"]] == [(ITEMS, "amount")]
+    assert [column.name for column in first["dagster/column_schema"].value.columns] == ["d", "n", "total"]
 
     source.execute("UPDATE orders SET amount = 5 WHERE id = 3")
     result = refresh(definitions, instance)
