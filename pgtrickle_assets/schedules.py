@@ -98,10 +98,14 @@ def is_due(schedule: Schedule, last_refresh: datetime | None, now: datetime) -> 
         case Cron(expression):
             if last_refresh is None:
                 return True
-            previous = croniter(expression, now.astimezone(UTC) + timedelta(microseconds=1)).get_prev(datetime)
-            return previous > last_refresh
+            return previous_time(Cron(expression), now) > last_refresh
         case _:
             return False
+
+
+def previous_time(schedule: Cron, now: datetime) -> datetime:
+    """The last time that a cron schedule names, up to and including `now` (aware)."""
+    return croniter(schedule.expression, now.astimezone(UTC) + timedelta(microseconds=1)).get_prev(datetime)
 
 
 def effective_schedules(schedules: Mapping[str, Schedule], readers: Mapping[str, Sequence[str]]) -> dict[str, Schedule]:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pgtrickle_assets.project import Project
     from pgtrickle_assets.refresh.model import (
         CheckReport,
+        Freshness,
+        Lag,
         MirrorReport,
         PreparedRefresh,
         RefreshResult,
@@ -39,6 +41,14 @@ class Engine(Protocol):
 
     def behind(self) -> frozenset[str]:
         """Stream tables not built for the present lake state of what they read; change buffers do not count."""
+        ...
+
+    def lags(self) -> Mapping[str, Lag]:
+        """Why stream tables are behind the lake; those that are not, or are held, are left out."""
+        ...
+
+    def freshness(self, name: str) -> Freshness:
+        """How old the content of a stream table is, against its schedule."""
         ...
 
     def capture(self, run_id: str) -> MirrorReport:
@@ -71,6 +81,10 @@ class Engine(Protocol):
 
     def check_equals_full(self, name: str) -> CheckReport:
         """Compares what is stored with the query run in full on its inputs at the frontier (Spark)."""
+        ...
+
+    def check_agrees_with_duckdb(self, name: str) -> CheckReport:
+        """Compares what is stored with what DuckDB computes from the inputs at the frontier."""
         ...
 
     def read(self, name: str, partitions: Sequence[str] | None = None) -> DataFrame:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import dagster as dg
 from pydantic import Field
 
-from pgtrickle_assets.assets.checks import EQUALS_FULL
+from pgtrickle_assets.assets.checks import check_names
 from pgtrickle_assets.assets.engine import EngineSession
 from pgtrickle_assets.assets.failures import step_failures
 from pgtrickle_assets.assets.keys import ENGINE, IO_MANAGER, RUN_PLAN, SPARK, SPARK_POOL, identifier, lake_key
@@ -82,9 +82,13 @@ def build_jobs(project: Project) -> list[Any]:
             dg.define_asset_job(
                 VERIFY,
                 selection=dg.AssetSelection.checks(
-                    *(dg.AssetCheckKey(lake_key(table.table), EQUALS_FULL) for table in project.stream_tables)
+                    *(
+                        dg.AssetCheckKey(lake_key(table.table), name)
+                        for table in project.stream_tables
+                        for name in check_names()
+                    )
                 ),
-                description="Run the check differential_equals_full on every stream table.",
+                description="Run every check on every stream table.",
                 executor_def=dg.in_process_executor,
             ),
         ]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pgtrickle_assets.project import Project
     from pgtrickle_assets.query.plan import QueryPlan
     from pgtrickle_assets.query.types import ColumnSchema
-    from pgtrickle_assets.refresh.model import CheckReport, RefreshResult
+    from pgtrickle_assets.refresh.model import CheckReport, Freshness, RefreshResult
     from pgtrickle_assets.stream_table import StreamTable
 
 MAX_TEXT: Final = 16_000
@@ -226,6 +226,16 @@ def check_metadata(report: CheckReport) -> dict[str, Any]:
         ]
         columns = [dg.TableColumn("difference", "int64"), *(dg.TableColumn(name, "varchar") for name in names)]
         metadata["differing_rows"] = dg.MetadataValue.table(records, schema=dg.TableSchema(columns=columns))
+    return metadata
+
+
+def freshness_metadata(found: Freshness) -> dict[str, Any]:
+    """Metadata of an evaluation of the check `fresh`."""
+    metadata: dict[str, Any] = {"age_seconds": float(found.age_seconds)}
+    if found.allowed_seconds is not None:
+        metadata["allowed_seconds"] = float(found.allowed_seconds)
+    if found.cut is not None:
+        metadata["cut"] = found.cut
     return metadata
 
 

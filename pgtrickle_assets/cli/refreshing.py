@@ -60,14 +60,22 @@ def refresh(
     _raise_undelivered(rows)
 
 
-def check(names: NamesArgument = None, project: ProjectOption = None, as_json: JsonOption = False) -> None:
-    """Compare stream tables with their queries run in full, in one Dagster run.
+def check(
+    names: NamesArgument = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", help="Run this check alone, such as agrees_with_duckdb; may be repeated."),
+    ] = None,
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare stream tables with their queries run in full on Spark and on DuckDB, in one Dagster run.
 
     Example: `pgtrickle check gold.revenue_by_day`
     """
     import dagster as dg
 
-    from pgtrickle_assets.assets.checks import EQUALS_FULL
+    from pgtrickle_assets.assets.checks import check_names
     from pgtrickle_assets.assets.jobs import VERIFY
     from pgtrickle_assets.assets.keys import lake_key
 
@@ -77,7 +85,14 @@ def check(names: NamesArgument = None, project: ProjectOption = None, as_json: J
     if not chosen:
         stdout.print(f"{workspace.project.name} has no stream tables.", markup=False)
         return
-    keys = {dg.AssetCheckKey(lake_key(workspace.project.stream_table(name).table), EQUALS_FULL) for name in chosen}
+    unknown = sorted(set(only or ()).difference(check_names()))
+    if unknown:
+        raise typer.BadParameter(f"There is no check {unknown[0]}. There are {', '.join(check_names())}.")
+    keys = {
+        dg.AssetCheckKey(lake_key(workspace.project.stream_table(name).table), check_name)
+        for name in chosen
+        for check_name in only or check_names()
+    }
     outcome = _run(workspace, VERIFY, None, checks=keys)
     rows = [
         {
@@ -99,12 +114,12 @@ def check(names: NamesArgument = None, project: ProjectOption = None, as_json: J
             [(r["stream_table"], r["check"], "passed" if r["passed"] else "FAILED", r["description"]) for r in rows],
             empty="No check was evaluated.",
         )
-    failed = [str(row["stream_table"]) for row in rows if not row["passed"]]
+    failed = [f"{row['stream_table']} ({row['check']})" for row in rows if not row["passed"]]
     if failed:
         from pgtrickle_assets.cli.runs import RunFailedError
 
         raise RunFailedError(
-            f"{', '.join(failed)}: what is stored differs from the query.",
+            f"Failed checks: {', '.join(failed)}.",
             hint=f"Run {outcome.run_id} in the Dagster UI shows the rows; `pgtrickle refresh --full` recomputes.",
         )
     _raise(workspace, outcome, "check")

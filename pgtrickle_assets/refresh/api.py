@@ -22,8 +22,11 @@ from pgtrickle_assets.errors import ControlError
 from pgtrickle_assets.lake.orphans import remove_orphans
 from pgtrickle_assets.lake.spark_read import read_table
 from pgtrickle_assets.query.types import TableName
+from pgtrickle_assets.refresh.freshness import freshness, lag_of
 from pgtrickle_assets.refresh.model import (
     CheckReport,
+    Freshness,
+    Lag,
     MirrorReport,
     PreparedRefresh,
     RefreshResult,
@@ -85,12 +88,34 @@ class RefreshEngine:
 
     def behind(self) -> frozenset[str]:
         """Stream tables that are not built for the present lake state of what they read; buffers do not count."""
+        lags = self.lags()
         found: set[str] = set()
-        head = self.head()
         for name in self.project.order:
-            if any(read in found for read in self.project.upstream[name]) or self._is_behind(name, head):
+            if name in lags or any(read in found for read in self.project.upstream[name]):
                 found.add(name)
         return frozenset(found)
+
+    def lags(self) -> Mapping[str, Lag]:
+        """Why stream tables are behind the lake; those that are not, are held or only wait for another are left out."""
+        found: dict[str, Lag] = {}
+        for name in self.project.order:
+            row = self._found_row(name)
+            lag = lag_of(self._workspace.lake, row)
+            held = row is not None and row.status in (Status.PAUSED, Status.SUSPENDED) and not row.needs_reinit
+            if lag and not held:
+                found[name] = lag
+        return found
+
+    def freshness(self, name: str) -> Freshness:
+        """How old the content of a stream table is, against its schedule; no Spark."""
+        sources: dict[str, set[TableName]] = {}
+        for stream_table in self.project.closure([name]):
+            for reference in self.project.references[stream_table].values():
+                if reference.source is not None and reference.source_table is not None:
+                    sources.setdefault(reference.source, set()).add(reference.source_table)
+        waiting = self._workspace.capture.has_changes(sources)
+        rows = [self._row(read) for read in self.project.closure([name])]
+        return freshness(self._workspace.lake, self.project.schedules[name], rows, waiting=waiting)
 
     def capture(self, run_id: str) -> MirrorReport:
         """Move the change buffers of all sources into the mirrors, in one snapshot."""
@@ -151,6 +176,16 @@ class RefreshEngine:
         with self._workspace.lake.connection() as connection:
             stored = frontiers.frontiers(connection, self._row(name).pgt_id)
         return verify(self._workspace.lake, self._workspace.spark, definition, stored)
+
+    def check_agrees_with_duckdb(self, name: str) -> CheckReport:
+        """The same comparison with what DuckDB computes and reads; no Spark."""
+        from pgtrickle_assets.refresh.duckdb_verification import DuckDBVerification
+
+        definition = self._workspace.definition(name)
+        with self._workspace.lake.connection() as connection:
+            stored = frontiers.frontiers(connection, self._row(name).pgt_id)
+        scratch = self.project.home / "duckdb"
+        return DuckDBVerification(self._workspace.lake, definition, stored, scratch).run()
 
     def read(self, name: str, partitions: Sequence[str] | None = None) -> DataFrame:
         """The stored content of a lake table, or of some partitions of a stream table."""
@@ -237,33 +272,18 @@ class RefreshEngine:
         )
 
     def _row(self, name: str) -> registry.StreamTableRow:
-        self.project.stream_table(name)
-        with self._workspace.lake.connection() as connection:
-            row = registry.find(connection, self.project.stream_table(name).table)
+        row = self._found_row(name)
         if row is None:
             raise ControlError(f"stream table {name} is not registered.", hint="Run `pgtrickle apply`.")
         return row
 
+    def _found_row(self, name: str) -> registry.StreamTableRow | None:
+        table = self.project.stream_table(name).table
+        with self._workspace.lake.connection() as connection:
+            return registry.find(connection, table)
+
     def _is_partitioned(self, name: str) -> bool:
         return self.project.stream_table(name).partitioning is not None
-
-    def _is_behind(self, name: str, head: int) -> bool:
-        lake = self._workspace.lake
-        with lake.connection() as connection:
-            row = registry.find(connection, self.project.stream_table(name).table)
-            if row is None or row.needs_reinit:
-                return True
-            if row.status in (Status.PAUSED, Status.SUSPENDED):
-                return False
-            stored = frontiers.frontiers(connection, row.pgt_id)
-        whole = stored.get(EVERY_PARTITION)
-        if whole is None or len(stored) > 1:
-            return True
-        for table, since in whole.inputs.items():
-            now = lake.table(TableName(*table.split(".", 1)), head)
-            if now is None or not lake.delta(now, min(since, head)).is_empty:
-                return True
-        return False
 
     def _recover(self) -> None:
         """Close what dead processes left open, so that it can be tried again."""

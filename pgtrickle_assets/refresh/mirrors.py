@@ -8,7 +8,7 @@ so a batch that dies anywhere is simply read again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -90,16 +90,21 @@ class MirrorCapture:
     spark: Callable[[], SparkSession]
     sources: tuple[MirroredSource, ...]
 
-    def has_changes(self) -> bool:
-        """Whether a batch would hold something; asks only the sources and the catalog."""
+    def has_changes(self, among: Mapping[str, Collection[TableName]] | None = None) -> bool:
+        """Whether a batch would hold something; asks only the sources and the catalog.
+
+        Args:
+            among: Tables to look at, by source; None for all.
+        """
         with self.lake.connection() as connection:
             positions = capture_position.positions(connection)
             uncopied = self._uncopied(connection)
         for mirrored in self.sources:
+            tables = [table for table in mirrored.mirrors if among is None or table in among.get(mirrored.name, ())]
             known = positions.get(mirrored.name)
-            if uncopied[mirrored.name] or (known is None and mirrored.mirrors):
+            if uncopied[mirrored.name].intersection(tables) or (known is None and tables):
                 return True
-            if known and mirrored.source.has_changes(known.position, list(mirrored.mirrors)):
+            if known and tables and mirrored.source.has_changes(known.position, tables):
                 return True
         return False
 

@@ -149,6 +149,42 @@ class CheckReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Lag:
+    """Why a stream table is behind the lake.
+
+    Attributes:
+        unfilled: It was never filled, its definition changed, or not all of its partitions are built to one point.
+        moved: Inputs that changed since its frontier, or whose state at the frontier is gone.
+    """
+
+    unfilled: bool = False
+    moved: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether it is behind at all."""
+        return self.unfilled or bool(self.moved)
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """How old the content of a stream table is.
+
+    Attributes:
+        fresh: It holds everything there is, or is not older than it may be.
+        age_seconds: Since when something newer is there to be read; 0 when nothing is.
+        allowed_seconds: How old it may be; None for a schedule that allows any age.
+        cut: Lake snapshot at which it was built; None before its first fill.
+        detail: The verdict in words.
+    """
+
+    fresh: bool
+    age_seconds: float
+    allowed_seconds: float | None
+    cut: int | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class StreamTableStatus:
     """A line of `pgtrickle status`."""
 

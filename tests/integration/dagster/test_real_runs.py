@@ -103,7 +103,9 @@ def test_refreshes_touch_what_changed_and_checks_agree(definitions, instance, so
     assert events[0].metadata["rows_inserted"].value == events[0].metadata["rows_deleted"].value == 1
 
     verified = definitions.resolve_job_def("verify").execute_in_process(instance=instance)
-    assert [evaluation.passed for evaluation in verified.get_asset_check_evaluations()] == [True, True]
+    outcomes = {(e.asset_key, e.check_name): e.passed for e in verified.get_asset_check_evaluations()}
+    names = ("differential_equals_full", "agrees_with_duckdb", "fresh")
+    assert outcomes == {(key, name): True for key in (DAY, ITEMS) for name in names}
 
 
 def test_a_refresh_without_changes_materializes_nothing(definitions, instance):
@@ -121,7 +123,9 @@ def test_assets_materialize_through_the_same_path(definitions, instance, source)
     assert event.partition == "2024-07-01"
     assert event.metadata["rows_inserted"].value == 1
     verified = definitions.resolve_job_def("verify").execute_in_process(instance=instance, raise_on_error=False)
-    assert {e.asset_key: e.passed for e in verified.get_asset_check_evaluations()}[ITEMS]
+    outcomes = {(e.asset_key, e.check_name): e.passed for e in verified.get_asset_check_evaluations()}
+    assert outcomes[ITEMS, "differential_equals_full"]
+    assert outcomes[ITEMS, "agrees_with_duckdb"]
 
 
 def test_the_sensor_sees_changes_and_then_none(definitions, instance, source):

@@ -7,7 +7,7 @@ the answers. The same paths run on the real engine in `tests/integration/dagster
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import dagster as dg
@@ -18,6 +18,8 @@ from pgtrickle_assets.assets.keys import ENGINE
 from pgtrickle_assets.query.types import TableName
 from pgtrickle_assets.refresh.model import (
     CheckReport,
+    Freshness,
+    Lag,
     MirrorReport,
     PreparedRefresh,
     RefreshResult,
@@ -40,6 +42,8 @@ class RecordingEngine:
     changed: bool = False
     behind_tables: frozenset = frozenset()
     passed: bool = True
+    fresh: bool = True
+    moved: dict = field(default_factory=dict)
     last_refresh: dict = field(default_factory=dict)
     statuses: dict = field(default_factory=dict)
     snapshot: int = 10
@@ -99,6 +103,15 @@ class RecordingEngine:
             prepared.cut, {"raw.orders": prepared.cut}, 7, tuple(touched), dict.fromkeys(touched, 5),
             prepared.statements, {"total": 0.5}, 1, 1, "DELIVERED",
         )  # fmt: skip
+
+    def lags(self):
+        return {**{name: Lag(unfilled=True) for name in self.behind_tables}, **self.moved}
+
+    def freshness(self, name):
+        return Freshness(self.fresh, 0.0 if self.fresh else 900.0, 300.0, 10, "is so and so")
+
+    def check_agrees_with_duckdb(self, name):
+        return replace(self.check_equals_full(name), check="agrees_with_duckdb")
 
     def check_equals_full(self, name):
         self._record("check", name)

@@ -99,21 +99,33 @@ def test_a_rebuild_of_one_refreshes_what_is_upstream_as_usual(definitions, insta
     assert {call[0]: call[3] for call in engine.asked("prepare")} == {"silver.items": False, "gold.by_day": True}
 
 
-def test_verify_runs_the_check_of_each_stream_table(definitions, instance, engine):
+def test_verify_runs_every_check_of_each_stream_table(definitions, instance, engine):
     result = run(definitions, instance, job="verify")
     evaluations = result.get_asset_check_evaluations()
     assert {(e.asset_key, e.check_name, e.passed) for e in evaluations} == {
-        (key, "differential_equals_full", True) for key in (DAY, REGION, ITEMS)
+        (key, name, True)
+        for key in (DAY, REGION, ITEMS)
+        for name in ("differential_equals_full", "agrees_with_duckdb", "fresh")
     }
 
 
-def test_a_failed_check_fails_the_run_and_shows_the_rows(definitions, instance, engine):
+@pytest.mark.parametrize("name", ["differential_equals_full", "agrees_with_duckdb"])
+def test_a_failed_check_fails_the_run_and_shows_the_rows(definitions, instance, engine, name):
     engine.passed = False
     result = run(definitions, instance, job="verify", raise_on_error=False)
     assert not result.success
-    evaluation = result.get_asset_check_evaluations()[0]
+    evaluation = next(e for e in result.get_asset_check_evaluations() if e.check_name == name)
     records = [record.data for record in evaluation.metadata["differing_rows"].records]
     assert records == [{"difference": 1, "a": "1", "b": None}, {"difference": -1, "a": "2", "b": "x"}]
+
+
+def test_content_that_is_too_old_is_a_warning_with_its_age(definitions, instance, engine):
+    engine.fresh = False
+    result = run(definitions, instance, job="verify")
+    assert result.success
+    evaluation = next(e for e in result.get_asset_check_evaluations() if e.check_name == "fresh")
+    assert (evaluation.passed, evaluation.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert evaluation.metadata["age_seconds"].value == 900.0
 
 
 def test_maintain_runs(definitions, instance, engine):
