@@ -54,9 +54,12 @@ def database(postgres_server: EmbeddedPostgres) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A local Spark session with two cores, configured as in production."""
+    """A local Spark session with two cores, configured as in production for small tables."""
     settings = Settings(
-        spark_master="local[2]", spark_driver_memory="2g", spark_scratch_dir=tmp_path_factory.mktemp("spark")
+        spark_master="local[2]",
+        spark_driver_memory="2g",
+        spark_compiler="quick",
+        spark_scratch_dir=tmp_path_factory.mktemp("spark"),
     )
     session = spark_session(settings, name="pgtrickle-tests")
     yield session
