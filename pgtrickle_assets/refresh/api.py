@@ -32,6 +32,7 @@ from pgtrickle_assets.refresh.model import (
     RefreshResult,
     StreamTableStatus,
 )
+from pgtrickle_assets.refresh.partition_filter import Selection
 from pgtrickle_assets.refresh.refreshing import OpenRefresh, Refreshing, RefreshRequest
 from pgtrickle_assets.refresh.registration import observe, register
 from pgtrickle_assets.refresh.table_write import existing_table
@@ -201,7 +202,7 @@ class RefreshEngine:
             return rows
         from pgtrickle_assets.refresh.partition_rows import only_partitions
 
-        return only_partitions(spark, rows, definition.plan, partitioning, partitions)
+        return only_partitions(spark, rows, definition.plan.output, Selection(partitioning, tuple(partitions)))
 
     def maintain(self, *, minimum_age: timedelta = timedelta(hours=1)) -> Mapping[str, int]:
         """Remove what nobody needs any more: files of deliveries that never landed, old history.

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pgtrickle_assets.differential.derive import MaintenancePlan, derive
+from pgtrickle_assets.differential.locality import partition_columns
 from pgtrickle_assets.differential.steps import RESULT
 from pgtrickle_assets.errors import ConfigurationError
 from pgtrickle_assets.lake.model import TableDefinition
@@ -71,6 +72,12 @@ class Definition:
             for state in self.maintenance.state_tables
         ]
         return (result, *states)
+
+    @cached_property
+    def partition_columns(self) -> Mapping[str, str] | None:
+        """The column that tells the partition, by step target; None where states cannot be told apart by partition."""
+        by = self.stream_table.partitioning
+        return None if by is None else partition_columns(self.maintenance, by.column)
 
     def sort_columns(self, target: str) -> tuple[str, ...]:
         """Columns by which the files of a table are sorted, so that few of them hold a given key."""

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from pgtrickle_assets.partitions import PartitionBy, PartitionSlice, slice_of
 from pgtrickle_assets.query.plan import Call, Column, Expression, Filter, Literal, QueryPlan
-from pgtrickle_assets.query.rewrite import conjunction, disjunction, equals, is_null, ref
+from pgtrickle_assets.query.rewrite import FALSE, TRUE, conjunction, disjunction, equals, is_null, ref
 from pgtrickle_assets.query.types import BOOLEAN, ColumnType
 
 
-def restricted_to(plan: QueryPlan, by: PartitionBy, keys: Sequence[str]) -> QueryPlan:
-    """The plan of the rows that belong to some partitions."""
-    column = partition_column(plan, by)
-    condition = disjunction([_condition(column, slice_of(by, key)) for key in keys])
-    return plan if condition is None else replace(plan, root=Filter(plan.root, condition))
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Rows of some partitions, or with `others` of all partitions but those."""
 
+    by: PartitionBy
+    keys: tuple[str, ...]
+    others: bool = False
 
-def without(plan: QueryPlan, by: PartitionBy, keys: Sequence[str]) -> QueryPlan:
-    """The plan of the rows that belong to none of some partitions."""
-    column = partition_column(plan, by)
-    conditions = [_condition(column, slice_of(by, key)) for key in keys]
-    # A NULL in the column makes the other conditions NULL; such a row belongs to none of those partitions.
-    none = [Call("is_not_true", (condition,), BOOLEAN, nullable=False) for condition in conditions]
-    condition = conjunction(none)
-    return plan if condition is None else replace(plan, root=Filter(plan.root, condition))
+    def condition(self, column: Column) -> Expression:
+        """The rows, as a condition on the partition column."""
+        conditions = [_condition(column, slice_of(self.by, key)) for key in self.keys]
+        if not self.others:
+            return disjunction(conditions) or FALSE
+        # A NULL in the column makes the other conditions NULL; such a row belongs to none of those partitions.
+        none = [Call("is_not_true", (condition,), BOOLEAN, nullable=False) for condition in conditions]
+        return conjunction(none) or TRUE
+
+    def restrict(self, plan: QueryPlan) -> QueryPlan:
+        """The plan of these rows."""
+        return replace(plan, root=Filter(plan.root, self.condition(partition_column(plan, self.by))))
 
 
 def partition_column(plan: QueryPlan, by: PartitionBy) -> Column:

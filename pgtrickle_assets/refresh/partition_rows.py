@@ -3,38 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from pgtrickle_assets.lake.spark_columns import quoted_name
-from pgtrickle_assets.query.plan import Column, Scan
+from pgtrickle_assets.query.plan import Column, Filter, Scan
 from pgtrickle_assets.query.render import render
-from pgtrickle_assets.refresh.partition_filter import restricted_to
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from pgtrickle_assets.partitions import PartitionBy
-    from pgtrickle_assets.query.plan import QueryPlan
+    from pgtrickle_assets.query.types import ColumnSchema
+    from pgtrickle_assets.refresh.partition_filter import Selection
 
 
 def only_partitions(
-    spark: SparkSession, rows: DataFrame, plan: QueryPlan, by: PartitionBy, keys: Sequence[str]
+    spark: SparkSession,
+    rows: DataFrame,
+    columns: Sequence[ColumnSchema],
+    selection: Selection,
+    column: str | None = None,
 ) -> DataFrame:
-    """The rows of a stream table that belong to some of its partitions.
+    """The stored rows that belong to some partitions of a stream table.
 
     Args:
         spark: Session of `rows`.
-        rows: Stored content, with the output columns of `plan`.
-        plan: The defining query; its output names and types the columns.
-        by: The partitioning.
-        keys: Partition keys.
+        rows: Stored content of the stream table or of one of its state relations.
+        columns: Names and types of its columns.
+        selection: The partitions.
+        column: The column that tells the partition; that of the stream table itself when None.
     """
     view = f"pgt_rows_{uuid4().hex}"
     rows.createOrReplaceTempView(view)
-    columns = tuple(Column(f"c{place}", column.type, True, column.name) for place, column in enumerate(plan.output, 1))
-    scan = Scan("stored", columns, tuple(column.name for column in plan.output))
-    restricted = restricted_to(replace(plan, root=scan), by, keys)
-    output = [(column.id, column.name) for column in columns]
-    return spark.sql(render(restricted.root, "spark", lambda _: quoted_name(view), output))
+    read = tuple(Column(f"c{place}", stored.type, True, stored.name) for place, stored in enumerate(columns, 1))
+    scan = Scan("stored", read, tuple(stored.name for stored in read))
+    telling = next(stored for stored in read if stored.name == (column or selection.by.column))
+    kept = Filter(scan, selection.condition(telling))
+    output = [(stored.id, stored.name) for stored in read]
+    return spark.sql(render(kept, "spark", lambda _: quoted_name(view), output))

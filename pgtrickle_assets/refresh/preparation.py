@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, reduce
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from pgtrickle_assets.differential.derive import MaintenancePlan
-from pgtrickle_assets.differential.steps import RESULT, InputChange, Step
+from pgtrickle_assets.differential.locality import restricted
+from pgtrickle_assets.differential.steps import InputChange, Step
 from pgtrickle_assets.errors import LakeError, LakeHistoryExpiredError, LakeTableReplacedError
 from pgtrickle_assets.lake.model import WEIGHT_COLUMN, LakeTable
 from pgtrickle_assets.lake.spark_read import read_table
@@ -16,7 +18,6 @@ from pgtrickle_assets.query.plan import Version
 from pgtrickle_assets.query.types import TableName
 from pgtrickle_assets.refresh.comparison import difference
 from pgtrickle_assets.refresh.model import InputWindow, Strategy, TableDelta
-from pgtrickle_assets.refresh.partition_filter import restricted_to
 from pgtrickle_assets.refresh.relations import Relations, StoredRelation, as_frame, is_arrow, signs
 from pgtrickle_assets.refresh.steps_runner import StepMeasure, StepsRunner, needed_columns
 from pgtrickle_assets.refresh.strategy import Choice, PastRefresh, choose
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from pgtrickle_assets.lake.catalog import Lake
     from pgtrickle_assets.refresh.definition import Definition
+    from pgtrickle_assets.refresh.partition_filter import Selection
 
 
 @dataclass(slots=True)
@@ -41,7 +43,7 @@ class Computation:
         delta_in: Rows in the deltas of the inputs.
         statements: (target, SQL) sent to Spark.
         jobs: Spark jobs started so far.
-        relations: Holds the views that frames in `outputs` read; closed by whoever delivers.
+        relations: Hold the views that frames in `outputs` read; closed by whoever delivers.
         seconds: Duration by phase.
     """
 
@@ -50,19 +52,25 @@ class Computation:
     delta_in: int = 0
     statements: tuple[tuple[str, str], ...] = ()
     jobs: int = 0
-    relations: Relations | None = None
+    relations: tuple[Relations, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
+
+    def close(self) -> None:
+        """Let go of the views that the outputs read."""
+        for relations in self.relations:
+            relations.close()
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """Computes one refresh of one stream table.
+    """Computes one refresh of a stream table, or of some of its partitions.
 
     Attributes:
         lake: The lake.
         spark: Gives the session; called only when something has to be computed.
         definition: The stream table.
         windows: What each input moves over; `since` None where it was not read yet.
+        selection: The partitions meant; None for the whole table.
         small_delta_rows: Deltas up to this many rows are handled on the driver.
         expired_policy: What to do when the frontier's snapshot of an input is no longer kept: `fallback` recomputes,
             `error` fails.
@@ -73,49 +81,33 @@ class Preparation:
     spark: Callable[[], SparkSession]
     definition: Definition
     windows: tuple[InputWindow, ...]
+    selection: Selection | None
     small_delta_rows: int
     expired_policy: str = "fallback"
     measures: list[StepMeasure] | None = None
 
-    def whole(self, *, full_because: tuple[str, str] | None, past: Sequence[PastRefresh]) -> Computation:
-        """The stream table with its states, by the strategy that fits.
+    def choose(self, past: Sequence[PastRefresh]) -> Choice:
+        """The strategy that fits, before anything is computed.
 
         Args:
-            full_because: Reason code and text when only a full refresh will do.
             past: Completed refreshes, newest first.
         """
-        started = monotonic()
-        if full_because is None:
-            try:
-                stored = self._stored()
-                choice = self._choose(stored, past)
-            except (LakeHistoryExpiredError, LakeTableReplacedError) as error:
-                if self.expired_policy == "error":
-                    raise
-                full_because = ("history_expired", error.message)
-            else:
-                planned = monotonic() - started
-                if choice.strategy is Strategy.NO_CHANGE:
-                    return Computation(choice, seconds={"plan": planned})
-                if choice.strategy is Strategy.DIFFERENTIAL:
-                    return self._differential(stored, choice, planned)
-                return self._full(self.definition.maintenance, choice, None)
-        return self._full(self.definition.maintenance, Choice(Strategy.FULL, *full_because), None)
+        try:
+            return self._choose(self._stored, past)
+        except (LakeHistoryExpiredError, LakeTableReplacedError) as error:
+            if self.expired_policy == "error":
+                raise
+            return Choice(Strategy.FULL, "history_expired", error.message)
 
-    def partitions(self, keys: Sequence[str], because: tuple[str, str]) -> Computation:
-        """Some partitions of the result, recomputed."""
-        partitioning = self.definition.stream_table.partitioning
-        if partitioning is None:
-            raise ValueError(f"{self.definition.name} has no partitions")
-        plan = restricted_to(self.definition.plan, partitioning, keys)
-        reasons = self.definition.maintenance.reasons
-        return self._full(MaintenancePlan(plan, reasons, None), Choice(Strategy.FULL, *because), keys)
-
-    def has_changes(self) -> bool:
-        """Whether any input changed over its window, by the catalog alone."""
-        return any(
-            not self.lake.delta(stored.new, stored.old.at).is_empty for stored in self._stored().values() if stored.old
-        )
+    def compute(self, choice: Choice) -> Computation:
+        """What the chosen strategy finds."""
+        match choice.strategy:
+            case Strategy.NO_CHANGE:
+                return Computation(choice)
+            case Strategy.DIFFERENTIAL:
+                return self._differential(choice)
+            case Strategy.FULL:
+                return self._full(choice)
 
     def _choose(self, stored: Mapping[str, StoredRelation], past: Sequence[PastRefresh]) -> Choice:
         deltas = [self.lake.delta(relation.new, relation.old.at) for relation in stored.values() if relation.old]
@@ -128,9 +120,9 @@ class Preparation:
             refresh_mode=mode, reasons=self.definition.reasons, delta_rows=changed, input_rows=rows, past=past
         )
 
-    def _differential(self, stored: Mapping[str, StoredRelation], choice: Choice, planned: float) -> Computation:
+    def _differential(self, choice: Choice) -> Computation:
         started = monotonic()
-        maintenance = self.definition.maintenance
+        maintenance, stored = self.definition.maintenance, self._stored
         inputs = [window.relation for window in self.windows]
         changes = {relation: self._catalog_change(stored[relation]) for relation in inputs}
         steps = maintenance.delta_steps(changes)
@@ -148,39 +140,50 @@ class Preparation:
         if not any(change.any for change in changes.values()):
             unread = Choice(Strategy.NO_CHANGE, "unread_columns", "only columns that the query does not read changed")
             relations.close()
-            return Computation(unread, seconds={"plan": planned, "delta": monotonic() - started})
+            return Computation(unread, seconds={"delta": monotonic() - started})
         read = monotonic() - started
         runner = StepsRunner(session, relations, collect=is_small, measures=self.measures)
-        outputs = runner.run(maintenance.delta_steps(changes))
+        outputs = runner.run(self._selected(maintenance.delta_steps(changes)))
         return Computation(
             choice,
             tuple(TableDelta(self.definition.tables[target], rows) for target, rows in outputs.items()),
             delta_in,
             tuple(runner.statements),
             runner.jobs,
-            relations,
-            {"plan": planned, "delta": read, "compute": monotonic() - started - read},
+            (relations,),
+            {"delta": read, "compute": monotonic() - started - read},
         )
 
-    def _full(self, maintenance: MaintenancePlan, choice: Choice, keys: Sequence[str] | None) -> Computation:
+    def _full(self, choice: Choice) -> Computation:
         started = monotonic()
         session = self.spark()
-        steps = maintenance.full_steps()
+        steps = self._full_steps()
         relations = Relations(session, self.lake, self._current(), needed_columns(steps), self.small_delta_rows)
         runner = StepsRunner(session, relations, collect=False, measures=self.measures)
         contents = runner.run(steps)
         head = self.lake.head()
         by_target = {step.target: step for step in steps}
         outputs = tuple(
-            self._content_delta(session, by_target[target], rows, head, keys) for target, rows in contents.items()
+            self._content_delta(session, by_target[target], rows, head) for target, rows in contents.items()
         )
         rows_in = sum(relations.scan_plan(window.relation, Version.CURRENT).row_count for window in self.windows)
         seconds = {"plan": monotonic() - started}
-        return Computation(choice, outputs, rows_in, tuple(runner.statements), runner.jobs, relations, seconds)
+        return Computation(choice, outputs, rows_in, tuple(runner.statements), runner.jobs, (relations,), seconds)
 
-    def _content_delta(
-        self, session: SparkSession, step: Step, rows: pa.Table | DataFrame, head: int, keys: Sequence[str] | None
-    ) -> TableDelta:
+    def _full_steps(self) -> tuple[Step, ...]:
+        maintenance = self.definition.maintenance
+        if self.selection is None or self.definition.partition_columns is not None:
+            return self._selected(maintenance.full_steps())
+        # The states stay as they are; a refresh of the whole table then has to recompute them.
+        plan = self.selection.restrict(self.definition.plan)
+        return MaintenancePlan(plan, maintenance.reasons, None).full_steps()
+
+    def _selected(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+        if self.selection is None:
+            return steps
+        return restricted(steps, self.definition.partition_columns or {}, self.selection.condition)
+
+    def _content_delta(self, session: SparkSession, step: Step, rows: pa.Table | DataFrame, head: int) -> TableDelta:
         """The difference between a table's stored and its computed content."""
         from pyspark.sql import functions as f
 
@@ -193,18 +196,14 @@ class Preparation:
             return TableDelta(name, weighted, inserts_only=True)
         columns = [column.name for column in step.columns]
         stored = read_table(session, scan, columns, storage_options=self.lake.location.storage_options)
-        if keys is not None and step.target == RESULT:
-            stored = self._only_partitions(session, stored, keys)
+        if self.selection is not None:
+            from pgtrickle_assets.refresh.partition_rows import only_partitions
+
+            column = (self.definition.partition_columns or {}).get(step.target)
+            stored = only_partitions(session, stored, step.columns, self.selection, column)
         return TableDelta(name, difference(stored, content, columns))
 
-    def _only_partitions(self, session: SparkSession, stored: DataFrame, keys: Sequence[str]) -> DataFrame:
-        from pgtrickle_assets.refresh.partition_rows import only_partitions
-
-        partitioning = self.definition.stream_table.partitioning
-        if partitioning is None:
-            return stored
-        return only_partitions(session, stored, self.definition.plan, partitioning, keys)
-
+    @cached_property
     def _stored(self) -> dict[str, StoredRelation]:
         """Inputs at both ends of their windows, and states as they are."""
         names = {str(table): table for table in self.definition.inputs}
@@ -240,3 +239,40 @@ class Preparation:
                 hint="Run `pgtrickle apply`; if another program makes the table, run that first.",
             )
         return table
+
+
+def together(parts: Sequence[Computation], session: Callable[[], SparkSession]) -> Computation:
+    """One computation out of those of a stream table's parts, whose rows have nothing in common."""
+    changed = [part for part in parts if part.choice.strategy is not Strategy.NO_CHANGE]
+    if len(changed) < 2:
+        return changed[0] if changed else parts[-1]
+    outputs: dict[TableName, list[TableDelta]] = {}
+    for part in changed:
+        for output in part.outputs:
+            outputs.setdefault(output.table, []).append(output)
+    seconds: dict[str, float] = {}
+    for part in changed:
+        for phase, duration in part.seconds.items():
+            seconds[phase] = seconds.get(phase, 0.0) + duration
+    return Computation(
+        changed[-1].choice,
+        tuple(
+            TableDelta(table, _added(session, [one.rows for one in found]), all(one.inserts_only for one in found))
+            for table, found in outputs.items()
+        ),
+        sum(part.delta_in for part in changed),
+        tuple(statement for part in changed for statement in part.statements),
+        sum(part.jobs for part in changed),
+        tuple(relations for part in changed for relations in part.relations),
+        seconds,
+    )
+
+
+def _added(session: Callable[[], SparkSession], parts: Sequence[pa.Table | DataFrame]) -> pa.Table | DataFrame:
+    import pyarrow as pa
+
+    tables = [part for part in parts if is_arrow(part)]
+    if len(tables) == len(parts):
+        return pa.concat_tables([table.cast(tables[0].schema) for table in tables])
+    frames = [as_frame(session(), part) for part in parts]
+    return reduce(lambda left, right: left.unionByName(right), frames)

@@ -18,7 +18,9 @@ from pgtrickle_assets.query.types import TableName
 from pgtrickle_assets.refresh.delivery import Attempts, Identity, deliver
 from pgtrickle_assets.refresh.heartbeat import beating
 from pgtrickle_assets.refresh.model import InputWindow, PreparedRefresh, RefreshResult, Strategy
-from pgtrickle_assets.refresh.preparation import Computation, Preparation
+from pgtrickle_assets.refresh.partition_filter import Selection
+from pgtrickle_assets.refresh.parts import Part, parts_of
+from pgtrickle_assets.refresh.preparation import Computation, Preparation, together
 from pgtrickle_assets.refresh.relations import is_arrow
 from pgtrickle_assets.refresh.steps_runner import StepMeasure
 from pgtrickle_assets.refresh.strategy import Choice, PastRefresh
@@ -53,19 +55,30 @@ class OpenRefresh:
     prepared: PreparedRefresh
     computation: Computation
     pgt_id: int
-    frontier: Frontier | None
+    content_snapshot: int | None
     planned: Mapping[str, Frontier]
 
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """Stored frontiers, the one to start from, the cut, what each input moves over, and what past refreshes cost."""
+    """Stored frontiers, the cut, parts with what each moves over, and what past refreshes cost."""
 
     stored: Mapping[str, Frontier]
-    frontier: Frontier | None
     cut: int
-    windows: tuple[InputWindow, ...]
+    parts: tuple[tuple[Part, tuple[InputWindow, ...]], ...]
     past: Sequence[PastRefresh]
+
+    @property
+    def windows(self) -> tuple[InputWindow, ...]:
+        """What the refresh as a whole moves over: the last part is the table but for some partitions."""
+        return self.parts[-1][1]
+
+    @property
+    def content_snapshot(self) -> int | None:
+        """The lake snapshot in which the content of all parts is; None when some part was never filled."""
+        found = [part.frontier for part, _ in self.parts]
+        known = [frontier.ducklake_snapshot_id for frontier in found if frontier is not None]
+        return max(known) if known and len(known) == len(found) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +155,7 @@ class Refreshing:
         try:
             changes = {output.table: changed_rows(output.rows) for output in computation.outputs}
         finally:
-            if computation.relations is not None:
-                computation.relations.close()
+            computation.close()
         return Rehearsal(computation, start.cut, start.windows, tuple(measures), changes, monotonic() - started)
 
     def _start(self, request: RefreshRequest) -> _Start:
@@ -156,10 +168,11 @@ class Refreshing:
                 for cost in history.past_costs(connection, self.pgt_id)
             ]
         cut = choose_cut(self.definition.name, self.lake.head(), upstream) if request.cut is None else request.cut
-        frontier = _frontier_of(stored, request.partitions)
-        known = None if frontier is None or self.needs_rebuild else frontier.inputs
-        windows = windows_at(self.definition.name, cut, self.definition.inputs, upstream, known)
-        return _Start(stored, frontier, cut, windows, past)
+        parts: list[tuple[Part, tuple[InputWindow, ...]]] = []
+        for part in parts_of(stored, request.partitions):
+            known = None if part.frontier is None or self.needs_rebuild else part.frontier.inputs
+            parts.append((part, windows_at(self.definition.name, cut, self.definition.inputs, upstream, known)))
+        return _Start(stored, cut, tuple(parts), past)
 
     def _prepare(self, request: RefreshRequest, refresh_id: int, started: float) -> OpenRefresh:
         start = self._start(request)
@@ -187,43 +200,66 @@ class Refreshing:
             jobs=computation.jobs,
             started_at=started,
         )
-        return OpenRefresh(prepared, computation, self.pgt_id, start.frontier, start.stored)
+        return OpenRefresh(prepared, computation, self.pgt_id, start.content_snapshot, start.stored)
 
     def _compute(
         self, request: RefreshRequest, start: _Start, measures: list[StepMeasure] | None = None
     ) -> Computation:
-        preparation = Preparation(
+        full_because = self._full_because(request, start)
+        if full_because is None:
+            parts = [
+                self._preparation(_selection(self.definition, part), windows, measures) for part, windows in start.parts
+            ]
+            choices = [part.choose(start.past) for part in parts]
+            full_because = self._full_after(request, choices)
+            if full_because is None:
+                found = [part.compute(choice) for part, choice in zip(parts, choices, strict=True)]
+                return together(found, self.spark)
+        asked = None if request.partitions is None else Part(request.partitions, others=False, frontier=None)
+        whole = self._preparation(_selection(self.definition, asked), start.windows, measures)
+        return whole.compute(full_because)
+
+    def _preparation(
+        self, selection: Selection | None, windows: tuple[InputWindow, ...], measures: list[StepMeasure] | None
+    ) -> Preparation:
+        return Preparation(
             self.lake,
             self.spark,
             self.definition,
-            start.windows,
+            windows,
+            selection,
             self.settings.small_delta_rows,
             self.settings.ducklake_compaction_policy,
             measures,
         )
-        if request.partitions is not None:
-            unchanged = start.frontier is not None and not request.full and not self.needs_rebuild
-            if unchanged and not preparation.has_changes():
-                return Computation(Choice(Strategy.NO_CHANGE, "inputs_unchanged", "no input changed since"))
-            return preparation.partitions(request.partitions, ("partitions_asked", "some partitions were asked for"))
-        return preparation.whole(full_because=self._full_because(request, start), past=start.past)
 
-    def _full_because(self, request: RefreshRequest, start: _Start) -> tuple[str, str] | None:
+    def _full_because(self, request: RefreshRequest, start: _Start) -> Choice | None:
+        """Why only a full refresh will do, whatever changed."""
         if request.full:
-            return ("rebuild_asked", "a full refresh was asked for")
-        if start.frontier is None:
-            return ("first_fill", "the stream table was not filled before")
+            return _full("rebuild_asked", "a full refresh was asked for")
+        if any(part.frontier is None for part, _ in start.parts):
+            what = "the stream table was" if request.partitions is None else "some of the partitions were"
+            return _full("first_fill", f"{what} not filled before")
         if self.needs_rebuild:
-            return ("definition_changed", "the definition changed since the last refresh")
-        if any(key != EVERY_PARTITION for key in start.stored):
-            return ("partitions_realigned", "some partitions were refreshed on their own since")
-        if any(window.since is None for window in start.windows):
-            return ("new_input", "an input was not read before")
-        backwards = next((w for w in start.windows if w.since is not None and w.since > w.until), None)
+            return _full("definition_changed", "the definition changed since the last refresh")
+        if request.partitions is None and len(start.parts) > 1 and self.definition.partition_columns is None:
+            return _full("partitions_realigned", "some partitions were refreshed on their own since")
+        windows = [window for _, moved in start.parts for window in moved]
+        if any(window.since is None for window in windows):
+            return _full("new_input", "an input was not read before")
+        backwards = next((w for w in windows if w.since is not None and w.since > w.until), None)
         if backwards is not None:
             detail = f"{backwards.relation} was read at snapshot {backwards.since}, after the cut"
             raise UpstreamNotReadyError(f"{self.definition.name} is newer than the cut: {detail}.")
         return None
+
+    def _full_after(self, request: RefreshRequest, choices: Sequence[Choice]) -> Choice | None:
+        """The choice of a part that only a full refresh of all parts can follow."""
+        full = next((choice for choice in choices if choice.strategy is Strategy.FULL), None)
+        is_mixed = request.partitions is not None and self.definition.partition_columns is None
+        if full is None and is_mixed and any(choice.strategy is Strategy.DIFFERENTIAL for choice in choices):
+            return _full("partitions_asked", "its group states do not belong to one partition each")
+        return full
 
     def deliver(self, opened: OpenRefresh) -> RefreshResult:
         """Write a prepared refresh, or only move the frontier when nothing changes.
@@ -265,8 +301,7 @@ class Refreshing:
         finally:
             for write in writes:
                 write.release()
-            if opened.computation.relations is not None:
-                opened.computation.relations.close()
+            opened.computation.close()
 
     def _deliver(
         self, opened: OpenRefresh, writes: Sequence[TableWrite], delivery_id: str, clock: _Clock
@@ -324,9 +359,10 @@ class Refreshing:
         clock: _Clock,
     ) -> None:
         """Move the frontier and close history and delivery, in the commit's transaction."""
-        prepared, before = opened.prepared, opened.frontier
+        prepared = opened.prepared
         inputs = {window.relation: window.until for window in prepared.windows}
-        content = snapshot if snapshot is not None else before.ducklake_snapshot_id if before else prepared.cut
+        before = prepared.cut if opened.content_snapshot is None else opened.content_snapshot
+        content = before if snapshot is None else snapshot
         frontiers.lock(cursor, self.pgt_id)
         frontiers.require_unmoved(cursor, self.pgt_id, opened.planned, prepared.partitions)
         for key in prepared.partitions or (EVERY_PARTITION,):
@@ -472,14 +508,18 @@ def _state(connection: Any, pgt_id: int) -> UpstreamState | None:
     return UpstreamState(whole.cut, max(row.ducklake_snapshot_id for row in stored.values()))
 
 
-def _frontier_of(stored: Mapping[str, Frontier], partitions: Sequence[str] | None) -> Frontier | None:
-    """The frontier that a refresh starts from; partitions with different ones have none in common."""
-    if partitions is None:
-        return stored.get(EVERY_PARTITION)
-    found = [stored.get(key) or stored.get(EVERY_PARTITION) for key in partitions]
-    first = found[0]
-    same = first is not None and all(other is not None and other.inputs == first.inputs for other in found)
-    return first if same else None
+def _full(code: str, detail: str) -> Choice:
+    return Choice(Strategy.FULL, code, detail)
+
+
+def _selection(definition: Definition, part: Part | None) -> Selection | None:
+    """The rows of a part; None for the whole table."""
+    if part is None or (part.others and not part.keys):
+        return None
+    by = definition.stream_table.partitioning
+    if by is None:
+        raise ValueError(f"{definition.name} has no partitions")
+    return Selection(by, part.keys, part.others)
 
 
 def _result_write(writes: Sequence[TableWrite], name: TableName) -> TableWrite | None:

@@ -24,7 +24,7 @@ from pgtrickle_assets.lake.types import from_arrow
 from pgtrickle_assets.query.plan import QueryPlan
 from pgtrickle_assets.refresh.comparison import SAMPLE_ROWS, difference, difference_on_driver
 from pgtrickle_assets.refresh.model import CheckReport
-from pgtrickle_assets.refresh.partition_filter import restricted_to, without
+from pgtrickle_assets.refresh.partition_filter import Selection
 from pgtrickle_assets.refresh.relations import Relations, StoredRelation, as_frame
 from pgtrickle_assets.refresh.steps_runner import StepsRunner, needed_columns
 from pgtrickle_assets.refresh.table_write import existing_table, weight_sums
@@ -152,12 +152,12 @@ class Verification:
         own = [key for key in self.frontiers if key != EVERY_PARTITION]
         parts: list[DataFrame] = []
         if EVERY_PARTITION in self.frontiers:
-            rest = without(plan, partitioning, own) if partitioning and own else plan
+            rest = Selection(partitioning, tuple(own), others=True).restrict(plan) if partitioning and own else plan
             parts.append(self._recompute(rest, self.frontiers[EVERY_PARTITION], opened))
         for key in own:
             if partitioning is None:
                 raise ValueError(f"{self.definition.name} has a frontier for partition {key} but no partitions")
-            parts.append(self._recompute(restricted_to(plan, partitioning, [key]), self.frontiers[key], opened))
+            parts.append(self._recompute(Selection(partitioning, (key,)).restrict(plan), self.frontiers[key], opened))
         return reduce(lambda left, right: left.unionAll(right), parts)
 
     def _recompute(self, plan: QueryPlan, frontier: Frontier, opened: list[Relations]) -> DataFrame:
@@ -178,7 +178,8 @@ class Verification:
             return stored
         from pgtrickle_assets.refresh.partition_rows import only_partitions
 
-        return only_partitions(self.spark, stored, self.definition.plan, partitioning, list(self.frontiers))
+        selection = Selection(partitioning, tuple(self.frontiers))
+        return only_partitions(self.spark, stored, self.definition.plan.output, selection)
 
     @staticmethod
     def _sample(differing: DataFrame) -> tuple[tuple[tuple[str | None, ...], int], ...]:
