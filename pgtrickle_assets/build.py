@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 import dagster as dg
 
 from pgtrickle_assets.assets.checks import build_checks
-from pgtrickle_assets.assets.jobs import REFRESH, build_jobs
+from pgtrickle_assets.assets.jobs import MAINTAIN, REFRESH, build_jobs, maintenance_schedule
 from pgtrickle_assets.assets.keys import ENGINE, IO_MANAGER, RUN_PLAN, SPARK
 from pgtrickle_assets.assets.source_assets import build_mirror_assets, source_specs
 from pgtrickle_assets.assets.stream_table_assets import build_stream_table_assets
+from pgtrickle_assets.connections import project_settings
 from resources.ducklake_io_manager import ducklake_io_manager
 from resources.engine import engine_resource
 from resources.postgres import postgres_resource
@@ -53,11 +54,14 @@ def _build(project: Project, resources: Mapping[str, Any]) -> dg.Definitions:
     sensors = [
         build(project, refresh) for build in (source_changes_sensor, due_refreshes_sensor) if refresh is not None
     ]
+    cron = project_settings(project).maintenance_schedule
+    schedules = [maintenance_schedule(job, cron) for job in jobs if job.name == MAINTAIN and cron]
     return dg.Definitions(
         assets=[*source_specs(project), *build_mirror_assets(project), *build_stream_table_assets(project)],
         asset_checks=build_checks(project),
         jobs=jobs,
         sensors=sensors,
+        schedules=schedules,
         resources={
             SPARK: spark_resource(project),
             "postgres": postgres_resource(project),

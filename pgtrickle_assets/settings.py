@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
+from croniter import croniter
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
@@ -122,10 +123,72 @@ class Settings(BaseSettings):
     history_retention_days: int = _setting(
         30,
         "How long the refresh history is kept.",
-        effect="The job `maintain` removes older rows; the last refresh of each stream table stays.",
+        effect="`maintain` removes older rows; the last refresh of each stream table stays.",
         group="Refresh",
         unit="days",
         ge=1,
+    )
+
+    maintenance_schedule: str = _setting(
+        "23 * * * *",
+        "When the job `maintain` runs, as a cron expression in UTC.",
+        effect="Empty: it never starts by itself. One-minute refreshes want it every hour.",
+        group="Maintenance",
+    )
+    maintenance_tables: Literal["own", "all"] = _setting(
+        "own",
+        "Which tables of the lake `maintain` compacts.",
+        effect="`own`: mirrors, stream tables and their state. `all`: also those that dbt, DuckDB and others write;"
+        " their transactions can then fail against a compaction.",
+        group="Maintenance",
+    )
+    compaction_min_files: int = _setting(
+        8,
+        "Small files of a partition from which on they are merged.",
+        effect="Lower: fewer files to open, rows are rewritten more often.",
+        group="Maintenance",
+        ge=2,
+    )
+    compaction_delete_threshold: float = _setting(
+        0.3,
+        "Share of deleted rows from which on a file is rewritten.",
+        effect="Lower: less is read in vain, rows are rewritten more often.",
+        group="Maintenance",
+        gt=0,
+        le=1,
+    )
+    compaction_memory: str = _setting(
+        "1GB",
+        "Memory for DuckDB while it compacts.",
+        effect="Files that do not fit are sorted and merged on disk.",
+        group="Maintenance",
+        pattern=r"^[1-9][0-9]*(KB|MB|GB|TB|KiB|MiB|GiB|TiB)$",
+    )
+    snapshot_retention_hours: float = _setting(
+        168.0,
+        "Age from which on lake snapshots are expired.",
+        effect="Bounds time travel. What a frontier, a running refresh or a named snapshot needs stays at any age. Must"
+        " exceed the longest run and the longest transaction of other writers.",
+        group="Maintenance",
+        unit="hours",
+        ge=0,
+    )
+    old_files_retention_hours: float = _setting(
+        24.0,
+        "How long files stay that compaction or expiry have replaced.",
+        effect="Must exceed the longest query on the lake, which may still read them.",
+        group="Maintenance",
+        unit="hours",
+        ge=0,
+    )
+    orphan_retention_hours: float = _setting(
+        24.0,
+        "Age from which on files are removed that no snapshot names.",
+        effect="Must exceed the longest first copy of a source table. Files of deliveries in work stay at any age; what"
+        " DuckDB has left stays seven times as long.",
+        group="Maintenance",
+        unit="hours",
+        ge=0,
     )
 
     spark_master: str = _setting(
@@ -193,6 +256,13 @@ class Settings(BaseSettings):
         effect="Take effect when it is started next.",
         group="Embedded services",
     )
+
+    @field_validator("maintenance_schedule")
+    @classmethod
+    def _cron_is_known(cls, value: str) -> str:
+        if value.strip() and not (len(value.split()) == 5 and croniter.is_valid(value)):
+            raise ValueError("it must be a cron expression of five fields, or empty")
+        return value.strip()
 
     @field_validator("spark_conf", "embedded_postgres_options", mode="before")
     @classmethod

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         RefreshResult,
         StreamTableStatus,
     )
+    from pgtrickle_assets.refresh.upkeep import UpkeepReport
     from pgtrickle_assets.schema_cache import KnownSchemas
 
 
@@ -91,8 +92,8 @@ class Engine(Protocol):
         """The stored content of a stream table, or of some of its partitions (Spark)."""
         ...
 
-    def maintain(self) -> Mapping[str, int]:
-        """Removes what nobody needs any more; counts by kind."""
+    def maintain(self, *, dry_run: bool = False) -> UpkeepReport:
+        """Compacts the lake's tables, expires snapshots, and removes files and history that nobody needs any more."""
         ...
 
     def status(self) -> Sequence[StreamTableStatus]:

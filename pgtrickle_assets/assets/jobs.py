@@ -188,21 +188,34 @@ def _stream_table_op(table: StreamTable) -> dg.OpDefinition:
     return refresh_stream_table
 
 
+def maintenance_schedule(job: dg.JobDefinition, cron: str) -> dg.ScheduleDefinition:
+    """Starts the job `maintain`."""
+    return dg.ScheduleDefinition(
+        name="maintenance",
+        job=job,
+        cron_schedule=cron,
+        execution_timezone="UTC",
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description="Keeps the lake's files few and its history bounded.",
+    )
+
+
 def _maintain_job() -> dg.JobDefinition:
     @dg.op(name=MAINTAIN, required_resource_keys={ENGINE})
     def maintain(context: dg.OpExecutionContext) -> None:
         session: EngineSession = getattr(context.resources, ENGINE)
         mark_process(context)
         with step_failures(context):
-            removed = session.synced().maintain()
-        for kind, count in removed.items():
-            context.log.info("%s: %d", kind, count)
-        context.add_output_metadata(dict(removed))
+            report = session.synced().maintain().as_dict()
+        context.log.info("%s", report["skipped"] or "The lake is maintained.")
+        context.add_output_metadata(report)
 
     @dg.graph(name="maintain_lake")
     def maintain_lake() -> None:
         maintain()
 
     return maintain_lake.to_job(
-        name=MAINTAIN, description="Remove what nobody needs any more.", executor_def=dg.in_process_executor
+        name=MAINTAIN,
+        description="Compact the lake's tables, expire old snapshots, remove files and history that nobody needs.",
+        executor_def=dg.in_process_executor,
     )

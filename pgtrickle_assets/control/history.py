@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pgtrickle_assets.control.database import as_json, fetch, fetch_one, run, scalar
 from pgtrickle_assets.control.owner import is_certainly_dead, this_process
@@ -115,6 +115,7 @@ def start(
     initiated_by: InitiatedBy,
     partitions: Sequence[str] | None = None,
     run_id: str | None = None,
+    cut: int | None = None,
 ) -> int:
     """Record that a refresh begins. Commit it at once, so that others see it run.
 
@@ -124,6 +125,7 @@ def start(
         initiated_by: What made it run.
         partitions: Partitions asked for; None for all.
         run_id: Dagster run.
+        cut: Lake snapshot at which it is asked to read base tables; while it runs, no maintenance expires that.
 
     Returns:
         The refresh id.
@@ -132,10 +134,10 @@ def start(
         scalar(
             handle,
             """
-            INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, initiated_by, partitions, run_id, owner)
-            VALUES (%s, %s, %s, %s, %s) RETURNING refresh_id
+            INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, initiated_by, partitions, run_id, owner, cut)
+            VALUES (%s, %s, %s, %s, %s, %s) RETURNING refresh_id
             """,
-            (pgt_id, initiated_by, None if partitions is None else list(partitions), run_id, this_process()),
+            (pgt_id, initiated_by, None if partitions is None else list(partitions), run_id, this_process(), cut),
         )
     )
 
@@ -359,24 +361,27 @@ def past_costs(handle: Handle, pgt_id: int, *, limit: int = 20) -> list[PastCost
     )
 
 
+_PRUNABLE: Final = """
+FROM pgtrickle.pgt_refresh_history AS h
+WHERE h.end_time < clock_timestamp() - make_interval(days => %s)
+  AND EXISTS (SELECT 1 FROM pgtrickle.pgt_refresh_history AS n
+              WHERE n.pgt_id = h.pgt_id AND n.refresh_id > h.refresh_id)
+  AND NOT EXISTS (SELECT 1 FROM pgtrickle.pgt_ducklake_sink_delivery AS d
+                  WHERE d.refresh_id = h.refresh_id AND d.status IN ('PENDING', 'WRITING', 'FAILED_RETRYABLE'))
+"""
+
+
 def prune(handle: Handle, *, retention_days: int) -> int:
     """Remove refreshes that ended before the retention time, with their deliveries; returns how many.
 
     The newest refresh of each stream table stays, and so does one with a delivery that is still to be retried.
     """
-    return run(
-        handle,
-        """
-        DELETE FROM pgtrickle.pgt_refresh_history AS h
-        WHERE h.end_time < clock_timestamp() - make_interval(days => %s)
-          AND EXISTS (SELECT 1 FROM pgtrickle.pgt_refresh_history AS n
-                      WHERE n.pgt_id = h.pgt_id AND n.refresh_id > h.refresh_id)
-          AND NOT EXISTS (SELECT 1 FROM pgtrickle.pgt_ducklake_sink_delivery AS d
-                          WHERE d.refresh_id = h.refresh_id
-                            AND d.status IN ('PENDING', 'WRITING', 'FAILED_RETRYABLE'))
-        """,
-        (retention_days,),
-    )
+    return run(handle, "DELETE " + _PRUNABLE, (retention_days,))
+
+
+def prunable(handle: Handle, *, retention_days: int) -> int:
+    """How many refreshes `prune` would remove."""
+    return int(scalar(handle, "SELECT count(*) " + _PRUNABLE, (retention_days,)))
 
 
 @dataclass(frozen=True, slots=True)

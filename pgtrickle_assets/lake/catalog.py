@@ -35,6 +35,7 @@ _METADATA: Final = "SELECT key, value FROM {c}.ducklake_metadata WHERE scope IS 
 _HEAD: Final = "SELECT {columns} FROM {c}.ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1".replace(
     "{columns}", SNAPSHOT_COLUMNS
 )
+_OLDEST: Final = "SELECT min(snapshot_id) FROM {c}.ducklake_snapshot"
 _SNAPSHOT: Final = "SELECT {columns} FROM {c}.ducklake_snapshot WHERE snapshot_id = %s".replace(
     "{columns}", SNAPSHOT_COLUMNS
 )
@@ -108,6 +109,10 @@ class Lake:
     def head(self) -> int:
         """Id of the newest snapshot."""
         return self.snapshot().id
+
+    def oldest(self) -> int:
+        """Id of the oldest snapshot that is kept."""
+        return self.connections.fetch(self.sql(_OLDEST), ())[0][0]
 
     def snapshot(self, at: int | None = None) -> Snapshot:
         """The newest snapshot, or the one with an id.

@@ -4,11 +4,15 @@ Compaction changes no rows: merged files keep the snapshot ids of their rows, so
 `delta_planning`). It runs beside our commits without the lock, because it reads and writes whole files; if a table is
 deleted from meanwhile, either side notices and the table is left for the next time. Expiry takes the lock: it must
 never free the id of a snapshot that somebody may still build on.
+
+Each step is a commit or a file of its own, so a process that is killed between any two leaves a sound lake; what
+compaction does to the statistics is written down before (`kept_statistics`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,8 +20,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pgtrickle_assets.errors import LakeError, LakeUnavailableError
 from pgtrickle_assets.lake.bootstrap import lock_key
+from pgtrickle_assets.lake.compaction_plan import CompactionPolicy, FileFacts, TablePlan, plan_table
 from pgtrickle_assets.lake.duckdb_attach import attach, redact
-from pgtrickle_assets.lake.kept_statistics import kept_statistics
+from pgtrickle_assets.lake.kept_statistics import has_unmended, kept_statistics, mend_statistics
 from pgtrickle_assets.query.types import TableName
 from pgtrickle_assets.services.duckdb import connect
 
@@ -27,14 +32,21 @@ if TYPE_CHECKING:
     from pgtrickle_assets.lake.catalog import Lake
 
 _ALIAS: Final = "lake"
+_LOCK_SPACE: Final = 0x7067746D  # "pgtm"
+_ROUNDING: Final = 1e-9
+_EXPIRED_AT_ONCE: Final = 500
+"""Snapshots for which the catalog lock is held at a time."""
 
-_STATE: Final = """
-SELECT s.schema_name, t.table_name, count(*) FILTER (WHERE f.file_size_bytes < %(small)s AND d.delete_count IS NULL),
-  count(*) FILTER (WHERE d.delete_count >= %(ratio)s * f.record_count)
+_FILES: Final = """
+SELECT s.schema_name, t.table_name, coalesce((
+    SELECT string_agg(coalesce(v.partition_value, '\\N'), '/' ORDER BY v.partition_key_index)
+    FROM {c}.ducklake_file_partition_value v WHERE v.table_id = f.table_id AND v.data_file_id = f.data_file_id), ''),
+  f.file_size_bytes, f.record_count, coalesce(d.delete_count, 0)
 FROM {c}.ducklake_table t JOIN {c}.ducklake_schema s ON s.schema_id = t.schema_id AND s.end_snapshot IS NULL
 JOIN {c}.ducklake_data_file f ON f.table_id = t.table_id AND f.end_snapshot IS NULL
-LEFT JOIN {c}.ducklake_delete_file d ON d.data_file_id = f.data_file_id AND d.end_snapshot IS NULL
-WHERE t.end_snapshot IS NULL GROUP BY t.table_id, s.schema_name, t.table_name ORDER BY 1, 2
+LEFT JOIN {c}.ducklake_delete_file d
+  ON d.table_id = t.table_id AND d.data_file_id = f.data_file_id AND d.end_snapshot IS NULL
+WHERE t.end_snapshot IS NULL AND (f.file_size_bytes < %s OR d.delete_count IS NOT NULL)
 """
 _EXPIRABLE: Final = """
 SELECT snapshot_id FROM {c}.ducklake_snapshot
@@ -43,25 +55,6 @@ WHERE snapshot_id < %s AND snapshot_id < (SELECT max(snapshot_id) FROM {c}.duckl
     9223372036854775807)
 ORDER BY 1
 """
-
-
-@dataclass(frozen=True, slots=True)
-class CompactionPolicy:
-    """When files of a table are worth rewriting.
-
-    Attributes:
-        small_bytes: Files below this size count as small.
-        min_small_files: Merge a table when it has at least so many small files without deletes.
-        delete_ratio: Rewrite files of which at least this share of rows is deleted.
-        memory_limit: Memory for DuckDB.
-        threads: Threads for DuckDB.
-    """
-
-    small_bytes: int = 32 * 1024 * 1024
-    min_small_files: int = 8
-    delete_ratio: float = 0.3
-    memory_limit: str = "1GB"
-    threads: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +67,23 @@ class Compaction:
     skipped: str = ""
 
 
+def plan_compaction(
+    lake: Lake, policy: CompactionPolicy, tables: Collection[TableName] | None = None
+) -> dict[TableName, TablePlan]:
+    """Tables that are worth compacting, of all or of those given, by name.
+
+    Raises:
+        LakeUnavailableError: The catalog cannot be reached.
+    """
+    files: defaultdict[TableName, list[FileFacts]] = defaultdict(list)
+    for schema, table, *facts in lake.connections.fetch(lake.sql(_FILES), (policy.tiers[-1],)):
+        files[TableName(schema, table)].append(FileFacts(*facts))
+    wanted = {name: plan_table(files[name], policy) for name in sorted(files) if tables is None or name in tables}
+    return {name: plan for name, plan in wanted.items() if not plan.is_empty}
+
+
 def compact(
-    lake: Lake, *, policy: CompactionPolicy | None = None, tables: Sequence[TableName] | None = None
+    lake: Lake, *, policy: CompactionPolicy | None = None, tables: Collection[TableName] | None = None
 ) -> tuple[Compaction, ...]:
     """Merge small files and rewrite files with many deletes, of all tables that need it or of those given.
 
@@ -85,31 +93,14 @@ def compact(
         LakeUnavailableError: The catalog cannot be reached.
     """
     used = policy or CompactionPolicy()
-    parameters = {"small": used.small_bytes, "ratio": used.delete_ratio}
-    rows = lake.connections.read(lambda c: c.execute(lake.sql(_STATE), parameters).fetchall())
-    wanted = [
-        (TableName(row[0], row[1]), row[2] >= used.min_small_files, row[3] > 0)
-        for row in rows
-        if (tables is None or TableName(row[0], row[1]) in tables) and (row[2] >= used.min_small_files or row[3] > 0)
-    ]
+    wanted = plan_compaction(lake, used, tables)
     if not wanted:
         return ()
-    results: list[Compaction] = []
     with _attached(lake, {"memory_limit": used.memory_limit, "threads": used.threads}) as connection:
-        for table, merge, rewrite in wanted:
-            results.append(_compact_table(lake, connection, table, used, merge=merge, rewrite=rewrite))
-    return tuple(results)
+        return tuple(_compact_table(lake, connection, table, plan) for table, plan in wanted.items())
 
 
-def _compact_table(
-    lake: Lake,
-    connection: duckdb.DuckDBPyConnection,
-    table: TableName,
-    policy: CompactionPolicy,
-    *,
-    merge: bool,
-    rewrite: bool,
-) -> Compaction:
+def _compact_table(lake: Lake, connection: duckdb.DuckDBPyConnection, table: TableName, plan: TablePlan) -> Compaction:
     import duckdb
 
     merged = rewritten = 0
@@ -118,46 +109,59 @@ def _compact_table(
         return Compaction(table, skipped="the table was dropped meanwhile")
     try:
         with kept_statistics(lake, stored):
-            if rewrite:
+            if plan.rewrite_from is not None:
                 call = f"CALL ducklake_rewrite_data_files('{_ALIAS}', ?, schema => ?, delete_threshold => ?)"
-                rows = connection.execute(call, [table.name, table.schema, policy.delete_ratio]).fetchall()
-                rewritten = _processed(rows)
-            if merge:
-                call = f"CALL ducklake_merge_adjacent_files('{_ALIAS}', ?, schema => ?)"
-                merged = _processed(connection.execute(call, [table.name, table.schema]).fetchall())
+                rewritten = _processed(
+                    connection, call, [table.name, table.schema, max(0.0, plan.rewrite_from - _ROUNDING)]
+                )
+            for bound in plan.merge_below:
+                call = f"CALL ducklake_merge_adjacent_files('{_ALIAS}', ?, schema => ?, max_file_size => ?)"
+                merged += _processed(connection, call, [table.name, table.schema, bound])
     except duckdb.Error as error:
         return Compaction(table, merged, rewritten, skipped=redact(str(error), lake.location))
     return Compaction(table, merged, rewritten)
 
 
-def _processed(rows: list[tuple[Any, ...]]) -> int:
-    return sum(int(row[2]) for row in rows)
+def _processed(connection: duckdb.DuckDBPyConnection, call: str, parameters: list[object]) -> int:
+    return sum(int(row[2]) for row in connection.execute(call, parameters).fetchall())
 
 
 def expire_snapshots(
-    lake: Lake, *, older_than: timedelta, keep_from: int | None, dry_run: bool = False
+    lake: Lake, *, older_than: timedelta, keep_from: Callable[[], int | None], dry_run: bool = False
 ) -> tuple[int, ...]:
-    """Expire the oldest snapshots; ids of those that went.
+    """Expire the oldest snapshots, some at a time and always from the old end; ids of those that went.
 
     Args:
         lake: The lake.
         older_than: Keep younger ones. Must exceed the longest job, as DuckDB checks conflicts by id alone.
-        keep_from: Smallest snapshot that a frontier, a running refresh or a reader needs; it and all newer ones stay.
-            None when nobody needs any.
+        keep_from: Gives the smallest snapshot that a frontier, a running refresh or a reader needs; it and all newer
+            ones stay. None when nobody needs any. Asked while the catalog lock is held, so that nobody who takes the
+            lock can come to need an older one.
         dry_run: Only say which.
 
     Raises:
         LakeError: Another process holds the catalog lock for long, or DuckDB refuses.
     """
-    with _locked(lake):
-        limit = 2**62 if keep_from is None else keep_from
-        moment = datetime.now(UTC) - older_than
-        found = lake.connections.fetch(lake.sql(_EXPIRABLE), (limit, moment))
-        versions = [row[0] for row in found]
-        if versions and not dry_run:
-            with _attached(lake, {}) as connection:
-                _call(lake, connection, f"CALL ducklake_expire_snapshots('{_ALIAS}', versions => ?)", [versions])
-    return tuple(versions)
+    moment = datetime.now(UTC) - older_than
+    found = _expirable(lake, keep_from(), moment)
+    if dry_run or not found:
+        return found
+    expired: list[int] = []
+    with _attached(lake, {}) as connection:
+        while True:
+            with _locked(lake):
+                versions = _expirable(lake, keep_from(), moment)[:_EXPIRED_AT_ONCE]
+                if versions:
+                    call = f"CALL ducklake_expire_snapshots('{_ALIAS}', versions => ?)"
+                    _call(lake, connection, call, [list(versions)])
+            expired += versions
+            if len(versions) < _EXPIRED_AT_ONCE:
+                return tuple(expired)
+
+
+def _expirable(lake: Lake, keep_from: int | None, moment: datetime) -> tuple[int, ...]:
+    limit = 2**62 if keep_from is None else keep_from
+    return tuple(row[0] for row in lake.connections.fetch(lake.sql(_EXPIRABLE), (limit, moment)))
 
 
 def clean_up(lake: Lake, *, older_than: timedelta, dry_run: bool = False) -> int:
@@ -210,3 +214,26 @@ def _locked(lake: Lake) -> Iterator[None]:
             yield
         finally:
             connection.execute("SELECT pg_advisory_unlock(%s, %s)", key)
+
+
+@contextmanager
+def only_maintainer(lake: Lake) -> Iterator[bool]:
+    """Whether this process may maintain the lake: False while another one does. Ends with the process at the latest."""
+    key = (_LOCK_SPACE, lock_key(lake.location.catalog_schema)[1])
+    with lake.connection() as connection:
+        row = connection.execute("SELECT pg_try_advisory_lock(%s, %s)", key).fetchone()
+        if row is None or not row[0]:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            connection.execute("SELECT pg_advisory_unlock(%s, %s)", key)
+
+
+def recover_compactions(lake: Lake) -> int:
+    """Do what a compaction left undone whose process died; how many there were, 0 while a maintenance runs."""
+    if not has_unmended(lake):
+        return 0
+    with only_maintainer(lake) as alone:
+        return mend_statistics(lake) if alone else 0

@@ -24,6 +24,7 @@ UNION ALL SELECT path FROM {c}.ducklake_delete_file
 UNION ALL SELECT path FROM {c}.ducklake_files_scheduled_for_deletion
 """
 _SUFFIXES: Final = (".parquet", ".puffin")
+_OUR_PREFIX: Final = "pgt-"
 _FOREIGN_PREFIX: Final = "ducklake-"
 _OURS: Final = re.compile(r"pgt-(.+)-[0-9a-f]{32}(-delete)?\.parquet")
 
@@ -47,30 +48,30 @@ def remove_orphans(
     *,
     is_running: Callable[[str], bool],
     minimum_age: timedelta,
-    foreign: bool = False,
+    foreign_minimum_age: timedelta | None = None,
     dry_run: bool = False,
 ) -> RemovedFiles:
-    """Remove Parquet files that no row of the catalog names.
+    """Remove files of ours, and of DuckDB's extension, that no row of the catalog names; files of others stay.
 
     Args:
         lake: The lake.
         is_running: Says of a file name whether its delivery (`delivery_of`) may still commit; such files stay.
         minimum_age: Younger files stay whoever wrote them. Must exceed the longest time between writing a file and its
             commit for writers that `is_running` does not know.
-        foreign: Also remove files with names as DuckDB's extension gives them.
+        foreign_minimum_age: The same for files with names as DuckDB's extension gives them; None to leave them alone.
         dry_run: Only say which.
     """
     storage = storage_for(lake.data_path, lake.location.storage_options)
     # Storage first, catalog second: a file that is committed in between is in the catalog then.
     found = [file for file in storage.files(lake.data_path) if file.path.endswith(_SUFFIXES)]
     known = {PurePosixPath(row[0]).name for row in lake.connections.fetch(lake.sql(_KNOWN), ())}
-    youngest = datetime.now(UTC) - minimum_age
+    now = datetime.now(UTC)
+    ages = {_OUR_PREFIX: minimum_age, _FOREIGN_PREFIX: foreign_minimum_age}
     removed: list[StoredFile] = []
     for file in found:
         name = PurePosixPath(file.path).name
-        if name in known or (name.startswith(_FOREIGN_PREFIX) and not foreign):
-            continue
-        if file.modified is None or file.modified > youngest or is_running(name):
+        age = next((age for prefix, age in ages.items() if name.startswith(prefix)), None)
+        if name in known or age is None or file.modified is None or file.modified > now - age or is_running(name):
             continue
         if dry_run or storage.delete(file.path):
             removed.append(file)

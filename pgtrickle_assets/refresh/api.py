@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from pgtrickle_assets.control import delivery as deliveries
@@ -19,7 +18,7 @@ from pgtrickle_assets.control.frontier import EVERY_PARTITION
 from pgtrickle_assets.control.statuses import InitiatedBy
 from pgtrickle_assets.control.statuses import StreamTableStatus as Status
 from pgtrickle_assets.errors import ControlError
-from pgtrickle_assets.lake.orphans import remove_orphans
+from pgtrickle_assets.lake.maintenance import recover_compactions
 from pgtrickle_assets.lake.spark_read import read_table
 from pgtrickle_assets.query.types import TableName
 from pgtrickle_assets.refresh.freshness import freshness, lag_of
@@ -36,6 +35,7 @@ from pgtrickle_assets.refresh.partition_filter import Selection
 from pgtrickle_assets.refresh.refreshing import OpenRefresh, Refreshing, RefreshRequest
 from pgtrickle_assets.refresh.registration import observe, register
 from pgtrickle_assets.refresh.table_write import existing_table
+from pgtrickle_assets.refresh.upkeep import UpkeepReport, maintain
 from pgtrickle_assets.refresh.verification import verify
 from pgtrickle_assets.refresh.workspace import SparkProvider, Workspace
 
@@ -204,23 +204,15 @@ class RefreshEngine:
 
         return only_partitions(spark, rows, definition.plan.output, Selection(partitioning, tuple(partitions)))
 
-    def maintain(self, *, minimum_age: timedelta = timedelta(hours=1)) -> Mapping[str, int]:
-        """Remove what nobody needs any more: files of deliveries that never landed, old history.
+    def maintain(self, *, dry_run: bool = False) -> UpkeepReport:
+        """Compact the lake's tables, expire snapshots, and remove files and history that nobody needs any more.
 
         Args:
-            minimum_age: Younger files stay, whoever wrote them; deliveries in work keep theirs at any age.
+            dry_run: Only say what would be done.
         """
-        self._recover()
-        lake, settings = self._workspace.lake, self._workspace.settings
-        with lake.connection() as connection:
-            running = deliveries.protected_ids(connection)
-            pruned = refresh_history.prune(connection, retention_days=settings.history_retention_days)
-
-        def is_running(file_name: str) -> bool:
-            return any(delivery_id in file_name for delivery_id in running)
-
-        removed = remove_orphans(lake, is_running=is_running, minimum_age=minimum_age)
-        return {"orphaned_files": len(removed.paths), "history_rows": pruned}
+        if not dry_run:
+            self._recover()
+        return maintain(self._workspace.lake, self._workspace.settings, dry_run=dry_run)
 
     def status(self) -> list[StreamTableStatus]:
         """One line per stream table of the project."""
@@ -293,6 +285,7 @@ class RefreshEngine:
         with self._workspace.lake.connection() as connection, connection.transaction():
             deliveries.fail_abandoned(connection, dead_after_seconds=dead_after, max_retries=retries)
             refresh_history.fail_abandoned(connection, dead_after_seconds=dead_after)
+        recover_compactions(self._workspace.lake)
 
 
 def _row_count(lake: Any, table: Any) -> int | None:

@@ -130,6 +130,7 @@ class Refreshing:
                 initiated_by=request.initiated_by,
                 partitions=request.partitions,
                 run_id=request.run_id,
+                cut=request.cut,
             )
         try:
             return self._prepare(request, refresh_id, started)

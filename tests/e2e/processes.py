@@ -65,7 +65,9 @@ class Runs:
     @contextmanager
     def open(self, spark: SparkSession) -> Iterator[Lakehouse]:
         """The same project in this process."""
-        settings = Settings(home=Path(self.config["home"]), ducklake_sink_failure_mode="error")
+        settings = Settings(
+            home=Path(self.config["home"]), ducklake_sink_failure_mode="error", orphan_retention_hours=0
+        )
         with RefreshEngine.open(project_of(self.config), settings, lambda: spark) as engine:
             engine.sync()
             location = LakeLocation(self.config["catalog"], "main", self.config["data_path"])

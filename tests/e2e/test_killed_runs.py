@@ -165,7 +165,7 @@ def test_a_killed_run_is_finished_by_a_plain_restart(point: str, runs: Runs, spa
     runs.run()
     with runs.open(spark) as system:
         _expect_right(system)
-        system.engine.maintain(minimum_age=timedelta(0))
+        system.engine.maintain()
         lake = system.engine._workspace.lake
         left = remove_orphans(lake, is_running=lambda _: False, minimum_age=timedelta(0), dry_run=True)
         assert left.paths == ()

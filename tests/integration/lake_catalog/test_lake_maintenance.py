@@ -9,8 +9,9 @@ import pytest
 from lake_pair import Pair, bag, quoted
 
 from pgtrickle_assets.errors import LakeHistoryExpiredError
+from pgtrickle_assets.lake.compaction_plan import CompactionPolicy
 from pgtrickle_assets.lake.lint import lint
-from pgtrickle_assets.lake.maintenance import CompactionPolicy, clean_up, compact, expire_snapshots
+from pgtrickle_assets.lake.maintenance import clean_up, compact, expire_snapshots
 from pgtrickle_assets.lake.model import TableDefinition
 from pgtrickle_assets.lake.orphans import delivery_of, remove_orphans
 from pgtrickle_assets.query import types as t
@@ -34,8 +35,8 @@ def test_a_table_is_compacted_expired_and_cleaned_and_nothing_that_is_needed_goe
     pair.delete(NAME, x=3)
     pair.check(NAME)
     frontier = pair.lake.head()
-    assert compact(pair.lake, policy=CompactionPolicy(min_small_files=100, delete_ratio=0.9)) == ()
-    done = compact(pair.lake, policy=CompactionPolicy(min_small_files=2, delete_ratio=0.2))
+    assert compact(pair.lake, policy=CompactionPolicy(min_files=100, delete_ratio=0.9)) == ()
+    done = compact(pair.lake, policy=CompactionPolicy(min_files=2, delete_ratio=0.2))
     assert [(c.table, c.skipped) for c in done] == [(NAME, "")]
     assert done[0].merged_files >= 5
     assert done[0].rewritten_files == 1
@@ -43,10 +44,10 @@ def test_a_table_is_compacted_expired_and_cleaned_and_nothing_that_is_needed_goe
     pair.check(NAME)
     assert pair.lake.delta(pair.table(NAME), frontier).is_empty
 
-    assert expire_snapshots(pair.lake, older_than=timedelta(hours=1), keep_from=None) == ()
-    wanted = expire_snapshots(pair.lake, older_than=NOW, keep_from=frontier, dry_run=True)
+    assert expire_snapshots(pair.lake, older_than=timedelta(hours=1), keep_from=lambda: None) == ()
+    wanted = expire_snapshots(pair.lake, older_than=NOW, keep_from=lambda: frontier, dry_run=True)
     assert wanted == tuple(range(frontier))
-    assert expire_snapshots(pair.lake, older_than=NOW, keep_from=frontier) == wanted
+    assert expire_snapshots(pair.lake, older_than=NOW, keep_from=lambda: frontier) == wanted
     pair.history = {NAME: {s: r for s, r in pair.history[NAME].items() if s >= frontier}}
     pair.check(NAME)
     with pytest.raises(LakeHistoryExpiredError):
@@ -54,7 +55,9 @@ def test_a_table_is_compacted_expired_and_cleaned_and_nothing_that_is_needed_goe
 
     assert clean_up(pair.lake, older_than=timedelta(hours=1)) == 0
     assert clean_up(pair.lake, older_than=NOW) > 0
-    assert remove_orphans(pair.lake, is_running=lambda name: False, minimum_age=NOW, foreign=True).paths == ()
+    assert (
+        remove_orphans(pair.lake, is_running=lambda name: False, minimum_age=NOW, foreign_minimum_age=NOW).paths == ()
+    )
     pair.check(NAME, expected=bag((n, f"y{n}") for n in (0, *range(4, 15))))
     files = {path.name for path in Path(pair.lake.data_path).rglob("*.parquet")}
     scan = pair.lake.scan(pair.table(NAME))
@@ -67,7 +70,7 @@ def test_a_table_that_is_compacted_between_plan_and_commit_is_a_conflict_not_a_l
     pair.append(NAME, rows(10))
     frontier = pair.lake.head()
     pair.append(NAME, rows(11))
-    compact(pair.lake, policy=CompactionPolicy(min_small_files=2))
+    compact(pair.lake, policy=CompactionPolicy(min_files=2))
     delta = pair.lake.delta(pair.table(NAME), frontier)
     assert (delta.inserted_rows, delta.deleted_rows) == (1, 0)
     pair.check(NAME)
@@ -90,7 +93,7 @@ def test_bounds_enclose_older_snapshots_and_later_inserts_after_files_were_rewri
     pair.append(NAME, [{"x": None, "y": None}])
     pair.delete(NAME, x=99)
     pair.delete(NAME, x=1)
-    done = compact(pair.lake, policy=CompactionPolicy(min_small_files=100, delete_ratio=0.2))
+    done = compact(pair.lake, policy=CompactionPolicy(min_files=100, delete_ratio=0.2))
     assert [(c.rewritten_files, c.skipped) for c in done] == [(1, "")]
     assert lint(pair.lake) == ()
     table = quoted(NAME)

@@ -26,6 +26,7 @@ from pgtrickle_assets.refresh.model import (
     Strategy,
     StreamTableStatus,
 )
+from pgtrickle_assets.refresh.upkeep import UpkeepReport
 from pgtrickle_assets.schema_cache import KnownSchemas
 from resources.engine import engine_resource
 
@@ -126,9 +127,9 @@ class RecordingEngine:
         self._record("read", name, partitions)
         return f"frame of {name}"
 
-    def maintain(self):
-        self._record("maintain")
-        return {"orphan_files": 2}
+    def maintain(self, *, dry_run=False):
+        self._record("maintain", dry_run)
+        return UpkeepReport(orphaned_files=2)
 
     def status(self):
         moments = {name: moment.isoformat() for name, moment in self.last_refresh.items()}

@@ -130,7 +130,17 @@ def test_content_that_is_too_old_is_a_warning_with_its_age(definitions, instance
 
 def test_maintain_runs(definitions, instance, engine):
     assert run(definitions, instance, job="maintain").success
-    assert engine.asked("maintain") == [()]
+    assert engine.asked("maintain") == [(False,)]
+
+
+def test_maintenance_starts_by_itself_as_often_as_the_setting_says(rebuild_project, monkeypatch):
+    _, definitions = rebuild_project()
+    schedule = definitions.resolve_schedule_def("maintenance")
+    assert (schedule.cron_schedule, schedule.job_name) == ("23 * * * *", "maintain")
+    assert schedule.default_status.value == "RUNNING"
+    monkeypatch.setenv("PGTRICKLE_MAINTENANCE_SCHEDULE", "")
+    _, definitions = rebuild_project()
+    assert not definitions.resolve_all_job_defs() or not definitions.schedules
 
 
 def test_keys_of_a_dynamic_value_partition_appear_as_they_come(rebuild_project, instance, engine):
