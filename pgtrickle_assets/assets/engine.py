@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from pgtrickle_assets.control.snapshots import NamedSnapshot
     from pgtrickle_assets.project import Project
     from pgtrickle_assets.refresh.model import (
         CheckReport,
+        Effect,
         Freshness,
         Lag,
         MirrorReport,
@@ -34,6 +36,42 @@ class Engine(Protocol):
 
     def sync(self) -> KnownSchemas:
         """Makes lake, control schema and capture fit the project, cheap when they do; returns what it saw."""
+        ...
+
+    def validate(self) -> KnownSchemas:
+        """Plans every query on what sources and lake have now; registers and makes nothing."""
+        ...
+
+    def effect_of(self, name: str) -> Effect:
+        """What registering a stream table as the project now has it would do."""
+        ...
+
+    def pause(self, name: str) -> None:
+        """Stops the refreshes of a stream table."""
+        ...
+
+    def resume(self, name: str) -> str:
+        """Lets a paused, suspended or failed stream table refresh again; its new status."""
+        ...
+
+    def paused(self) -> frozenset[str]:
+        """Stream tables that an operator has paused."""
+        ...
+
+    def take_snapshot(self, name: str, label: str | None) -> NamedSnapshot:
+        """Names the present content of a stream table."""
+        ...
+
+    def snapshots(self, name: str | None) -> Sequence[NamedSnapshot]:
+        """Named snapshots of one stream table or of all, the newest first."""
+        ...
+
+    def drop_snapshot(self, name: str, label: str) -> None:
+        """Forgets a named snapshot."""
+        ...
+
+    def prepare_restore(self, name: str, label: str | None, *, run_id: str) -> PreparedRefresh:
+        """Computes what puts the content of a named snapshot back (Spark)."""
         ...
 
     def has_source_changes(self) -> bool:

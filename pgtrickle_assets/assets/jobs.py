@@ -1,4 +1,4 @@
-"""The jobs: `refresh` and `rebuild` (one run, one Spark session, everything asked for), `verify`, `maintain`.
+"""The jobs: `refresh`, `rebuild` (one run, one Spark session, everything asked for), `restore`, `verify`, `maintain`.
 
 A Dagster run cannot mix partition definitions, and a refresh materializes only partitions that its delta reaches. So
 `refresh` is no asset job: it has a step per stream table, wired like their dependencies, whose outputs go through the
@@ -21,11 +21,13 @@ from pgtrickle_assets.assets.source_assets import capture, mirror_events
 from pgtrickle_assets.assets.stream_table_assets import prepare
 from pgtrickle_assets.errors import PgTrickleError
 from pgtrickle_assets.project import Project
+from pgtrickle_assets.refresh.model import PreparedRefresh
 from pgtrickle_assets.stream_table import StreamTable
 
 REFRESH: Final = "refresh"
 REBUILD: Final = "rebuild"
 VERIFY: Final = "verify"
+RESTORE: Final = "restore"
 MAINTAIN: Final = "maintain"
 START: Final = "capture"
 """Name of the first step, which takes the run's configuration."""
@@ -62,6 +64,13 @@ class RefreshRunConfig(dg.Config):
     initiated_by: str = Field(default="MANUAL", description="Recorded in the refresh history.")
 
 
+class RestoreRunConfig(dg.Config):
+    """Configuration of a `restore` run."""
+
+    stream_table: str = Field(description="Stream table, as schema.table.")
+    snapshot: str | None = Field(default=None, description="Label of the snapshot; the newest by default.")
+
+
 def build_jobs(project: Project) -> list[Any]:
     """All jobs of a project; a project without stream tables has only `maintain`."""
     jobs: list[Any] = [_maintain_job()]
@@ -79,6 +88,7 @@ def build_jobs(project: Project) -> list[Any]:
                 config={"ops": {START: {"config": {"full": True}}}},
                 executor_def=dg.in_process_executor,
             ),
+            _restore_job(project),
             dg.define_asset_job(
                 VERIFY,
                 selection=dg.AssetSelection.checks(
@@ -100,16 +110,23 @@ def step_name(stream_table: str) -> str:
     return identifier(REFRESH, *stream_table.split("."))
 
 
-def run_plan(project: Project, config: RefreshRunConfig, cut: int) -> RunPlan:
+def run_plan(project: Project, config: RefreshRunConfig, cut: int, paused: frozenset[str] = frozenset()) -> RunPlan:
     """What a configuration asks for.
 
-    A rebuild of named stream tables refreshes what is upstream of them but recomputes only them.
+    A rebuild of named stream tables refreshes what is upstream of them but recomputes only them. A run for all leaves
+    out what is paused, and what reads it: that cannot move while its upstream stands still.
 
     Raises:
         ConfigurationError: For an unknown stream table or partition.
-        PgTrickleError: For partitions without exactly one stream table.
+        PgTrickleError: For partitions without exactly one stream table, or a named one that is paused or reads one.
     """
-    named = project.order if config.stream_tables is None else tuple(config.stream_tables)
+    if config.stream_tables is None:
+        named = tuple(name for name in project.order if not paused.intersection(project.closure([name])))
+    else:
+        named = tuple(config.stream_tables)
+        held = sorted(paused.intersection(project.closure(named)))
+        if held:
+            raise PgTrickleError(f"Stream table {held[0]} is paused.", hint=f"Run `pgtrickle resume {held[0]}`.")
     if config.partitions is not None and len(named) != 1:
         raise PgTrickleError(
             "Partitions were given for more than one stream table.", hint="Name exactly one stream table."
@@ -150,7 +167,8 @@ def _start_op(project: Project) -> dg.OpDefinition:
         else:
             with step_failures(context):
                 cut = session.synced().head()
-        return run_plan(project, config, cut)
+        with step_failures(context):
+            return run_plan(project, config, cut, session.engine.paused())
 
     return start
 
@@ -197,6 +215,32 @@ def maintenance_schedule(job: dg.JobDefinition, cron: str) -> dg.ScheduleDefinit
         execution_timezone="UTC",
         default_status=dg.DefaultScheduleStatus.RUNNING,
         description="Keeps the lake's files few and its history bounded.",
+    )
+
+
+def _restore_job(project: Project) -> dg.JobDefinition:
+    @dg.op(
+        name=RESTORE,
+        out=dg.Out(io_manager_key=IO_MANAGER),
+        required_resource_keys={ENGINE, SPARK},
+        pool=SPARK_POOL,
+        tags={"kind": "spark"},
+    )
+    def restore(context: dg.OpExecutionContext, config: RestoreRunConfig) -> PreparedRefresh:
+        session: EngineSession = getattr(context.resources, ENGINE)
+        mark_process(context)
+        with step_failures(context):
+            name = project.stream_table(config.stream_table).name
+            return session.synced().prepare_restore(name, config.snapshot, run_id=context.run.run_id)
+
+    @dg.graph(name="restore_stream_table")
+    def restore_stream_table() -> None:
+        restore()
+
+    return restore_stream_table.to_job(
+        name=RESTORE,
+        description="Put the content of a named snapshot of a stream table back; the next refresh moves on from it.",
+        executor_def=dg.in_process_executor,
     )
 
 

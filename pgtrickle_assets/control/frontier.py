@@ -180,8 +180,20 @@ def forget(handle: Handle, pgt_id: int, *, keep: str | None = None) -> int:
 
 
 def oldest_needed_snapshot(handle: Handle) -> int | None:
-    """Oldest lake snapshot that some next refresh reads; snapshots before it may be expired. None without frontiers."""
-    found = scalar(handle, "SELECT min(snapshot_id) FROM pgtrickle.pgt_frontiers")
+    """Oldest lake snapshot that a next refresh or a named snapshot reads; snapshots before it may be expired.
+
+    None without frontiers and named snapshots.
+    """
+    found = scalar(
+        handle,
+        """
+        SELECT min(needed.snapshot_id) FROM (
+            SELECT snapshot_id FROM pgtrickle.pgt_frontiers
+            UNION ALL SELECT snapshot_version FROM pgtrickle.pgt_snapshots
+            UNION ALL SELECT i.value::bigint FROM pgtrickle.pgt_snapshots AS n, jsonb_each_text(n.frontier) AS i
+        ) AS needed (snapshot_id)
+        """,
+    )
     return None if found is None else int(found)
 
 

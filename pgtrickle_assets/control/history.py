@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from pgtrickle_assets.control.database import Handle
 
+RESTORED = "restored"
+"""Reason code of a refresh that put the content of a named snapshot back."""
+
 ABANDONED = "The process that ran this refresh ended without finishing it."
 
 
@@ -164,7 +167,8 @@ def note_choice(
 def complete(handle: Handle, refresh_id: int, outcome: RefreshOutcome) -> None:
     """Record that a refresh is done, and bring the stream table's row up to date.
 
-    A success ends SUSPENDED and ERROR: the cause is gone. A pause stays; an operator wanted it.
+    A success ends SUSPENDED and ERROR: the cause is gone. A pause stays; an operator wanted it. So does the need of a
+    rebuild after a refresh of some partitions: the others are still built by the earlier definition.
 
     Call it in the transaction that commits the content.
 
@@ -208,7 +212,8 @@ def complete(handle: Handle, refresh_id: int, outcome: RefreshOutcome) -> None:
         handle,
         """
         UPDATE pgtrickle.pgt_stream_tables AS s
-        SET is_populated = true, needs_reinit = false, last_refresh_at = h.end_time, data_timestamp = h.data_timestamp,
+        SET is_populated = true, needs_reinit = s.needs_reinit AND h.partitions IS NOT NULL,
+            last_refresh_at = h.end_time, data_timestamp = h.data_timestamp,
             consecutive_errors = 0, last_error_message = NULL, last_error_at = NULL,
             status = CASE WHEN s.status = 'PAUSED' THEN s.status ELSE 'ACTIVE' END
         FROM pgtrickle.pgt_refresh_history AS h
@@ -345,7 +350,7 @@ def get(handle: Handle, refresh_id: int) -> RefreshRow | None:
 
 
 def past_costs(handle: Handle, pgt_id: int, *, limit: int = 20) -> list[PastCost]:
-    """What completed refreshes of a stream table took, newest first; those without changes are left out."""
+    """What completed refreshes of a stream table took, newest first; those that computed nothing are left out."""
     return fetch(
         handle,
         PastCost,
@@ -355,9 +360,10 @@ def past_costs(handle: Handle, pgt_id: int, *, limit: int = 20) -> list[PastCost
                         extract(epoch FROM end_time - start_time)::float8) AS seconds
         FROM pgtrickle.pgt_refresh_history
         WHERE pgt_id = %s AND status = 'COMPLETED' AND strategy <> 'no_change'
+          AND refresh_reason IS DISTINCT FROM %s
         ORDER BY refresh_id DESC LIMIT %s
         """,
-        (pgt_id, limit),
+        (pgt_id, RESTORED, limit),
     )
 
 

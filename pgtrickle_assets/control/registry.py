@@ -212,6 +212,12 @@ def resume(handle: Handle, pgt_id: int) -> StreamTableStatus:
     return status
 
 
+def paused(handle: Handle, project: str) -> frozenset[TableName]:
+    """Stream tables of a project that an operator has paused."""
+    rows = stored(handle, project=project)
+    return frozenset(row.name for row in rows if row.status is StreamTableStatus.PAUSED)
+
+
 def request_reinit(handle: Handle, pgt_id: int) -> None:
     """Make the next refresh of a stream table full."""
     run(handle, "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true WHERE pgt_id = %s", (pgt_id,))

@@ -33,6 +33,8 @@ class SyncResult:
         altered: Changed in their options alone; their content stays right.
         redefined: Changed in query or partitioning: the next refresh is full.
         removed: No longer defined: name, `pgt_id` and the state tables that the lake holds for them.
+        abandoned: State tables that the new definition of a changed stream table does not have.
+        redescribed: Changed in their description.
     """
 
     ids: Mapping[TableName, int]
@@ -40,6 +42,8 @@ class SyncResult:
     altered: tuple[TableName, ...]
     redefined: tuple[TableName, ...]
     removed: tuple[tuple[TableName, int, tuple[str, ...]], ...]
+    abandoned: tuple[str, ...] = ()
+    redescribed: tuple[TableName, ...] = ()
 
     @property
     def changed(self) -> bool:
@@ -69,7 +73,8 @@ def sync(handle: Handle, project: str, definitions: Sequence[StreamTableDefiniti
     for definition in definitions:
         _require_free(everything.get(definition.name), project)
     removed = _remove(handle, everything, project, {definition.name for definition in definitions})
-    inserted, altered, redefined = [], [], []
+    inserted, altered, redefined, redescribed = [], [], [], []
+    abandoned: list[str] = []
     for definition in definitions:
         row = everything.get(definition.name)
         if row is None:
@@ -78,11 +83,16 @@ def sync(handle: Handle, project: str, definitions: Sequence[StreamTableDefiniti
         elif _facts(row) != _wanted(definition):
             _update(handle, row, definition)
             (altered if row.defining_query_hash == definition.query_hash else redefined).append(definition.name)
+            abandoned += [state for state in row.state_tables if state not in definition.state_tables]
+            if row.description != definition.description:
+                redescribed.append(definition.name)
     ids = {row.name: row.pgt_id for row in stored(handle)}
     for definition in definitions:
         _write_dependencies(handle, ids, definition)
     own = {definition.name: ids[definition.name] for definition in definitions}
-    return SyncResult(own, tuple(inserted), tuple(altered), tuple(redefined), removed)
+    return SyncResult(
+        own, tuple(inserted), tuple(altered), tuple(redefined), removed, tuple(abandoned), tuple(redescribed)
+    )
 
 
 def _is_current(handle: Handle, project: str, definitions: Sequence[StreamTableDefinition]) -> bool:

@@ -14,6 +14,7 @@ from pgtrickle_assets.control import delivery as deliveries
 from pgtrickle_assets.control import frontier as frontiers
 from pgtrickle_assets.control import history as refresh_history
 from pgtrickle_assets.control import registry
+from pgtrickle_assets.control import snapshots as named_snapshots
 from pgtrickle_assets.control.frontier import EVERY_PARTITION
 from pgtrickle_assets.control.statuses import InitiatedBy
 from pgtrickle_assets.control.statuses import StreamTableStatus as Status
@@ -21,9 +22,11 @@ from pgtrickle_assets.errors import ControlError
 from pgtrickle_assets.lake.maintenance import recover_compactions
 from pgtrickle_assets.lake.spark_read import read_table
 from pgtrickle_assets.query.types import TableName
+from pgtrickle_assets.refresh import snapshots as taking
 from pgtrickle_assets.refresh.freshness import freshness, lag_of
 from pgtrickle_assets.refresh.model import (
     CheckReport,
+    Effect,
     Freshness,
     Lag,
     MirrorReport,
@@ -33,7 +36,7 @@ from pgtrickle_assets.refresh.model import (
 )
 from pgtrickle_assets.refresh.partition_filter import Selection
 from pgtrickle_assets.refresh.refreshing import OpenRefresh, Refreshing, RefreshRequest
-from pgtrickle_assets.refresh.registration import observe, register
+from pgtrickle_assets.refresh.registration import effect_of, observe, register
 from pgtrickle_assets.refresh.table_write import existing_table
 from pgtrickle_assets.refresh.upkeep import UpkeepReport, maintain
 from pgtrickle_assets.refresh.verification import verify
@@ -42,6 +45,7 @@ from pgtrickle_assets.refresh.workspace import SparkProvider, Workspace
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from pgtrickle_assets.control.snapshots import NamedSnapshot
     from pgtrickle_assets.project import Project
     from pgtrickle_assets.schema_cache import KnownSchemas
     from pgtrickle_assets.settings import Settings
@@ -83,12 +87,76 @@ class RefreshEngine:
         self._recover()
         return known
 
+    def validate(self) -> KnownSchemas:
+        """Plan every query on what sources and lake have now; registers and makes nothing.
+
+        Returns:
+            What it saw of the sources and of foreign lake tables.
+        """
+        known = observe(self._workspace)
+        for name in self.project.order:
+            self._workspace.definition(name)
+        return known
+
+    def effect_of(self, name: str) -> Effect:
+        """What registering a stream table as the project now has it would do; call `validate` first."""
+        return effect_of(self._workspace, name)
+
+    def pause(self, name: str) -> None:
+        """Stop the refreshes of a stream table until `resume`."""
+        row = self._row(name)
+        with self._workspace.lake.connection() as connection:
+            registry.pause(connection, row.pgt_id)
+
+    def resume(self, name: str) -> str:
+        """Let a paused, suspended or failed stream table refresh again; its new status."""
+        row = self._row(name)
+        with self._workspace.lake.connection() as connection, connection.transaction():
+            return registry.resume(connection, row.pgt_id).value
+
+    def paused(self) -> frozenset[str]:
+        """Stream tables that an operator has paused."""
+        with self._workspace.lake.connection() as connection:
+            return frozenset(str(name) for name in registry.paused(connection, self.project.name))
+
+    def take_snapshot(self, name: str, label: str | None) -> NamedSnapshot:
+        """Name the present content of a stream table, so that it can be put back."""
+        return taking.take(self._workspace.lake, self._row(name), label)
+
+    def snapshots(self, name: str | None) -> list[NamedSnapshot]:
+        """Named snapshots of one stream table or of all of the project, the newest first."""
+        with self._workspace.lake.connection() as connection:
+            own = [row.pgt_id for row in registry.stored(connection, project=self.project.name)]
+            found = named_snapshots.taken(connection, None if name is None else self._row(name).pgt_id)
+        return [snapshot for snapshot in found if snapshot.pgt_id in own]
+
+    def drop_snapshot(self, name: str, label: str) -> None:
+        """Forget a named snapshot."""
+        with self._workspace.lake.connection() as connection:
+            named_snapshots.drop(connection, self._row(name), label)
+
+    def prepare_restore(self, name: str, label: str | None, *, run_id: str = "") -> PreparedRefresh:
+        """Compute what puts the content of a named snapshot back; `deliver` writes it.
+
+        Args:
+            name: The stream table.
+            label: The snapshot; the newest when None.
+            run_id: Goes into history and provenance.
+        """
+        request = RefreshRequest(None, None, True, run_id, InitiatedBy.MANUAL)
+        opened = taking.prepare_restore(self._refreshing(name), self._row(name), label, request)
+        self._open[opened.prepared.refresh_id] = opened
+        return opened.prepared
+
     def has_source_changes(self) -> bool:
         """Whether a source holds a change that is not in the lake; no Spark."""
         return self._workspace.capture.has_changes()
 
     def behind(self) -> frozenset[str]:
-        """Stream tables that are not built for the present lake state of what they read; buffers do not count."""
+        """Stream tables that are not built for the present lake state of what they read; buffers do not count.
+
+        Paused and suspended ones are not meant to be, so they are left out.
+        """
         lags = self.lags()
         found: set[str] = set()
         for name in self.project.order:
@@ -102,8 +170,7 @@ class RefreshEngine:
         for name in self.project.order:
             row = self._found_row(name)
             lag = lag_of(self._workspace.lake, row)
-            held = row is not None and row.status in (Status.PAUSED, Status.SUSPENDED) and not row.needs_reinit
-            if lag and not held:
+            if lag and not (row is not None and row.status.is_held):
                 found[name] = lag
         return found
 
@@ -149,7 +216,10 @@ class RefreshEngine:
         Raises:
             UpstreamNotReadyError: A stream table that it reads is not built for the cut.
             ConfigurationError: It has no such partition.
+            ControlError: It is paused.
         """
+        if self._row(name).status is Status.PAUSED:
+            raise ControlError(f"stream table {name} is paused.", hint=f"Run `pgtrickle resume {name}`.")
         named = partitions if self._is_partitioned(name) else None
         keys = None if named is None else self.project.partition_keys(name, named)
         request = RefreshRequest(keys, cut, full, run_id, InitiatedBy(initiated_by))

@@ -8,6 +8,8 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
@@ -20,6 +22,18 @@ class Strategy(Enum):
     NO_CHANGE = "no_change"
     DIFFERENTIAL = "differential"
     FULL = "full"
+
+
+class Effect(Enum):
+    """What a new definition does to the table of a stream table."""
+
+    CREATED = "created"
+    UNCHANGED = "unchanged"
+    """The content stays right."""
+    RECOMPUTED = "recomputed"
+    """The table stays; the next refresh recomputes it and writes the difference."""
+    REBUILT = "rebuilt"
+    """Its columns or partitions changed: the table is made anew and filled by the next refresh."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +82,7 @@ class PreparedRefresh:
         seconds: Duration by phase.
         jobs: Spark jobs started so far.
         started_at: `time.monotonic()` at the start.
+        data_timestamp: Point in time that the content will equal; that of the start when None.
     """
 
     stream_table: TableName
@@ -85,6 +100,7 @@ class PreparedRefresh:
     seconds: Mapping[str, float]
     jobs: int
     started_at: float
+    data_timestamp: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,7 +139,7 @@ class Refreshing:
                 history.skip(connection, refresh_id, "upstream_not_ready", str(error))
             raise
         except Exception as error:
-            self._fail(refresh_id, error)
+            self.fail(refresh_id, error)
             raise
 
     def rehearse(self) -> Rehearsal:
@@ -294,7 +294,7 @@ class Refreshing:
             if isinstance(error, StaleFrontierError):
                 with self.lake.connection() as connection:
                     deliveries.supersede(connection, record.delivery_id, str(error))
-            self._fail(prepared.refresh_id, error)
+            self.fail(prepared.refresh_id, error)
             permanent = isinstance(error, PgTrickleError) and not isinstance(error, TransientError)
             if permanent and self.settings.ducklake_sink_failure_mode == "warn":
                 return self._result(opened, writes, clock, None, DeliveryStatus.FAILED_PERMANENT, str(error))
@@ -402,6 +402,7 @@ class Refreshing:
                 spark_jobs=prepared.jobs + sum(write.jobs for write in writes),
                 phase_seconds=seconds,
                 was_full_fallback=prepared.strategy is Strategy.FULL and not self.definition.reasons,
+                data_timestamp=prepared.data_timestamp,
             ),
         )
         rows = sum(write.inserted + write.deleted for write in writes)
@@ -473,7 +474,8 @@ class Refreshing:
         target = next(target for target, name in self.definition.tables.items() if name == table)
         return self.definition.sort_columns(target)
 
-    def _fail(self, refresh_id: int, error: Exception) -> None:
+    def fail(self, refresh_id: int, error: Exception) -> None:
+        """Record that a refresh of this stream table failed, or was overtaken."""
         with self.lake.connection() as connection:
             if isinstance(error, StaleFrontierError):
                 history.skip(connection, refresh_id, "superseded", str(error))

@@ -12,13 +12,14 @@ from pgtrickle_assets.control.capture_position import MirrorRow
 from pgtrickle_assets.control.registry import Dependency, StreamTableDefinition
 from pgtrickle_assets.control.registry_sync import sync
 from pgtrickle_assets.control.statuses import Origin, SourceType
-from pgtrickle_assets.errors import ConfigurationError, SourceTableError
+from pgtrickle_assets.errors import ConfigurationError, SourceBusyError, SourceTableError
 from pgtrickle_assets.lake.commit import commit
-from pgtrickle_assets.lake.ddl import DropTable, alter
+from pgtrickle_assets.lake.ddl import Comment, DropTable, alter
 from pgtrickle_assets.lake.model import LakeTable, TableChange, TableDefinition
 from pgtrickle_assets.project import STATE_SCHEMA
 from pgtrickle_assets.query.types import TableName, TableSchema
 from pgtrickle_assets.refresh.definition import Definition
+from pgtrickle_assets.refresh.model import Effect
 from pgtrickle_assets.schema_cache import KnownSchemas
 from pgtrickle_assets.version import VERSION
 
@@ -80,16 +81,35 @@ def register(workspace: Workspace) -> None:
     with workspace.lake.connection() as connection, connection.transaction():
         result = sync(connection, workspace.project.name, [_registered(workspace, d) for d in definitions])
     removed = [name for name, _, _ in result.removed]
-    states = [
-        TableName(STATE_SCHEMA, text.removeprefix(f"{STATE_SCHEMA}."))
-        for _, _, texts in result.removed
-        for text in texts
-    ]
+    texts = [text for _, _, states in result.removed for text in states]
+    states = [TableName(STATE_SCHEMA, text.removeprefix(f"{STATE_SCHEMA}.")) for text in (*texts, *result.abandoned)]
     _drop(workspace, [*removed, *states])
     _make_mirrors(workspace)
     for definition in definitions:
         _make_tables(workspace, definition, result.ids[definition.name])
+        if definition.name in result.redescribed:
+            comment = Comment(definition.name, definition.stream_table.description)
+            alter(workspace.lake, comment, author=_AUTHOR, message=f"Describe table {definition.name}")
+    _release_capture(workspace)
     _install_capture(workspace)
+
+
+def effect_of(workspace: Workspace, name: str) -> Effect:
+    """What registering a stream table as the project now has it would do; nothing is changed.
+
+    Raises:
+        ConfigurationError: Its query cannot be planned.
+    """
+    definition = workspace.definition(name)
+    wanted = _registered(workspace, definition)
+    with workspace.lake.connection() as connection:
+        row = registry.find(connection, definition.name)
+    if row is None:
+        return Effect.CREATED
+    if not _fits(workspace, definition.table_definitions[0]):
+        return Effect.REBUILT
+    states_fit = all(_fits(workspace, state) for state in definition.table_definitions[1:])
+    return Effect.UNCHANGED if states_fit and row.defining_query_hash == wanted.query_hash else Effect.RECOMPUTED
 
 
 def _registered(workspace: Workspace, definition: Definition) -> StreamTableDefinition:
@@ -159,15 +179,19 @@ def _put_mirror(row: MirrorRow, cursor: Cursor[tuple[Any, ...]], _: int) -> None
 
 
 def _make_tables(workspace: Workspace, definition: Definition, pgt_id: int) -> None:
-    """Result and state tables; when any of them does not fit, all are made anew and filled by the next refresh."""
-    if all(_fits(workspace, wanted) for wanted in definition.table_definitions):
-        return
+    """Result and state tables; those that do not fit are made anew, and the next refresh is full.
+
+    A result whose columns stay is kept, whatever becomes of the states: its readers and its history go on.
+    """
     for wanted in definition.table_definitions:
-        _replace(workspace, wanted, partial(_forget_frontier, pgt_id))
+        if not _fits(workspace, wanted):
+            is_result = wanted.name == definition.name
+            _replace(workspace, wanted, partial(_ask_rebuild, pgt_id, forget=is_result))
 
 
-def _forget_frontier(pgt_id: int, cursor: Cursor[tuple[Any, ...]], _: int) -> None:
-    frontier.forget(cursor, pgt_id)
+def _ask_rebuild(pgt_id: int, cursor: Cursor[tuple[Any, ...]], _: int, *, forget: bool) -> None:
+    if forget:
+        frontier.forget(cursor, pgt_id)
     registry.request_reinit(cursor, pgt_id)
 
 
@@ -198,6 +222,30 @@ def _drop(workspace: Workspace, names: Sequence[TableName]) -> None:
     for name in names:
         if workspace.lake.table(name) is not None:
             alter(workspace.lake, DropTable(name), author=_AUTHOR, message=f"Drop table {name}")
+
+
+def _release_capture(workspace: Workspace) -> None:
+    """Triggers, buffers and mirrors of source tables that no stream table of any project reads any more."""
+    with workspace.lake.connection() as connection:
+        mirrors = capture_position.mirrors(connection)
+        read = {
+            dependency.source_name
+            for reads in registry.dependencies(connection).values()
+            for dependency in reads
+            if dependency.source_type is SourceType.TABLE
+        }
+    for row in mirrors:
+        captured = workspace.project.source_tables.get(row.source_name)
+        if captured is None or row.source in captured or str(row.mirror) in read:
+            continue
+        try:
+            workspace.sources[row.source_name].uninstall([row.source])
+        except SourceBusyError:
+            # Dropping a trigger waits for every reader of the table; the next registration tries again.
+            continue
+        _drop(workspace, [row.mirror])
+        with workspace.lake.connection() as connection:
+            capture_position.remove_mirror(connection, row.source_name, row.source)
 
 
 def _install_capture(workspace: Workspace) -> None:

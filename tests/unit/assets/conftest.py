@@ -62,6 +62,9 @@ class RecordingEngine:
     def head(self):
         return self.snapshot
 
+    def paused(self):
+        return frozenset(name for name, status in self.statuses.items() if status == "PAUSED")
+
     def has_source_changes(self):
         self._record("has_source_changes")
         return self.changed
