@@ -83,6 +83,14 @@ class Connections:
         sources = any(source.is_embedded for source in self._project.sources.values())
         return sources or self._catalog() is None or self._dagster() is None
 
+    @property
+    def reachable_catalog(self) -> SecretStr | None:
+        """Connection string of the catalog, or None where it is embedded and does not run; starts nothing."""
+        configured = self._catalog()
+        if configured is not None:
+            return configured
+        return SecretStr(self.embedded.dsn(_CATALOG_DATABASE)) if self.embedded.running() is not None else None
+
     def source_dsn(self, name: str) -> SecretStr:
         """Connection string of a source."""
         source = self._project.sources[name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +12,9 @@ from pydantic import ValidationError
 from pgtrickle_assets.documents import Document, read_document, validate
 from pgtrickle_assets.errors import ConfigurationError, SourceLocationError
 from pgtrickle_assets.stream_table import StreamTable, StreamTableOptions, check_name_part
+
+SQL_FOLDER: Final = "stream_tables"
+"""Folder of a project's SQL files, `<schema>/<name>.sql`."""
 
 _BLOCK: Final = re.compile(r"\A\ufeff?\s*/\*---[ \t]*\r?\n?(.*?)---\*/", re.DOTALL)
 _OPENED: Final = re.compile(r"\A\ufeff?\s*/\*---")
@@ -68,14 +72,36 @@ def parse_stream_table(text: str, *, name: str, path: str, defaults: dict[str, A
         raise SourceLocationError(message.removeprefix(f"stream table {name}: "), path=path, line=query_line) from error
 
 
-def _parse_block(text: str, path: str) -> tuple[Document, int]:
+@dataclass(frozen=True, slots=True)
+class OptionBlock:
+    """The option block of a SQL file.
+
+    Attributes:
+        text: What stands between its marks; empty without a block.
+        line: 1-based line on which `text` starts.
+        end: Where the rest of the file begins.
+    """
+
+    text: str
+    line: int
+    end: int
+
+
+def find_block(text: str, path: str) -> OptionBlock:
+    """Finds the option block in the first comment of a SQL file.
+
+    Raises:
+        SourceLocationError: It is not closed.
+    """
     match = _BLOCK.match(text)
-    if match is None:
-        if _OPENED.match(text):
-            line = text.count("\n", 0, text.index("/*---")) + 1
-            raise SourceLocationError(
-                "the option block is not closed.", path=path, line=line, hint="End it with ---*/."
-            )
-        return Document({}, path, {(): 1}), 0
-    first_line = text.count("\n", 0, match.start(1)) + 1
-    return read_document(match.group(1), path, first_line=first_line), match.end()
+    if match is not None:
+        return OptionBlock(match.group(1), text.count("\n", 0, match.start(1)) + 1, match.end())
+    if _OPENED.match(text):
+        line = text.count("\n", 0, text.index("/*---")) + 1
+        raise SourceLocationError("the option block is not closed.", path=path, line=line, hint="End it with ---*/.")
+    return OptionBlock("", 1, 0)
+
+
+def _parse_block(text: str, path: str) -> tuple[Document, int]:
+    block = find_block(text, path)
+    return read_document(block.text, path, first_line=block.line), block.end

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pgtrickle_assets.errors import ConfigurationError, PgTrickleError, QueryError, SourceLocationError
 from pgtrickle_assets.names import NameSpace, TableReference
-from pgtrickle_assets.option_block import read_stream_table
+from pgtrickle_assets.option_block import SQL_FOLDER, read_stream_table
 from pgtrickle_assets.partition_column import check_partition_column
 from pgtrickle_assets.partitions import canonical_keys
 from pgtrickle_assets.project_config import LakeConfig, ProjectConfig, SourceConfig, read_project_config, variables_of
@@ -30,7 +30,6 @@ STATE_SCHEMA: Final = "pgtrickle_state"
 """Lake schema of the group states; not for users."""
 
 _HOME: Final = ".pgtrickle"
-_SQL_FOLDER: Final = "stream_tables"
 
 Resolve = Callable[[tuple[str, ...]], TableSchema | None]
 
@@ -100,23 +99,36 @@ class Project:
         root = Path(path).expanduser().resolve()
         config: ProjectConfig = read_project_config(root)
         defaults = config.defaults.model_dump(exclude_unset=True)
-        files = sorted((root / _SQL_FOLDER).glob("*/*.sql"))
-        misplaced = sorted(set((root / _SQL_FOLDER).rglob("*.sql")) - set(files))
+        files = sorted((root / SQL_FOLDER).glob("*/*.sql"))
+        misplaced = sorted(set((root / SQL_FOLDER).rglob("*.sql")) - set(files))
         if misplaced:
             raise SourceLocationError(
                 "the file is not in a schema folder.",
                 path=misplaced[0].relative_to(root).as_posix(),
-                hint=f"Put it at {_SQL_FOLDER}/<schema>/<name>.sql.",
+                hint=f"Put it at {SQL_FOLDER}/<schema>/<name>.sql.",
             )
-        return cls(
-            [read_stream_table(file, root, defaults) for file in files],
-            sources=config.sources,
-            lake=config.lake,
-            settings=config.settings,
-            name=config.name,
-            root=root,
-            known=known,
-        )
+        tables = [read_stream_table(file, root, defaults) for file in files]
+        known = read_cache(root / _HOME) if known is None else known
+
+        def project_of(stream_tables: Iterable[StreamTable]) -> Project:
+            return cls(
+                stream_tables,
+                sources=config.sources,
+                lake=config.lake,
+                settings=config.settings,
+                name=config.name,
+                root=root,
+                known=known,
+            )
+
+        from_sql = _from_sql(known, {table.name for table in tables})
+        try:
+            return project_of([*tables, *from_sql])
+        except ConfigurationError:
+            if not from_sql:
+                raise
+        # What was made from SQL keeps no project from loading; the next registration says what is wrong with it.
+        return project_of(tables)
 
     @property
     def stream_tables(self) -> tuple[StreamTable, ...]:
@@ -266,6 +278,23 @@ class Project:
             known=known,
         )
 
+    def with_stream_tables(self, stream_tables: Iterable[StreamTable]) -> Project:
+        """The same project with other stream tables.
+
+        Raises:
+            ConfigurationError: See the class.
+        """
+        return Project(
+            stream_tables,
+            sources=self.sources,
+            lake=self.lake,
+            settings=self.settings,
+            name=self.name,
+            root=self.root,
+            home=self.home,
+            known=self.known,
+        )
+
     def remember(self, change: Callable[[KnownSchemas], KnownSchemas]) -> None:
         """Keeps what was seen of sources and lake for the next load.
 
@@ -378,6 +407,15 @@ def load_configured_project() -> Project:
     from pgtrickle_assets.bundled_example import example_folder
 
     return Project.load(example_folder())
+
+
+def _from_sql(known: KnownSchemas, taken: set[str]) -> list[StreamTable]:
+    """The stream tables that the last registration had from SQL; files of the same name win."""
+    return [
+        StreamTable(name=name, from_sql=True, **definition)
+        for name, definition in known.sql_tables.items()
+        if name not in taken
+    ]
 
 
 def _by_name(stream_tables: Iterable[StreamTable], mirror_schemas: set[str]) -> dict[str, StreamTable]:

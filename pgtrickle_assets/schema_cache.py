@@ -43,11 +43,13 @@ class KnownSchemas:
             never been read: its tables are unknown, which is not the same as none.
         lake: Lake tables that neither mirror a source nor belong to a stream table; None when never read.
         bounds: By stream table, how far the values of its time partition column reach.
+        sql_tables: Query and options of the stream tables that were made from SQL, by name.
     """
 
     sources: Mapping[str, Mapping[TableName, TableSchema]] = field(default_factory=dict)
     lake: Mapping[TableName, TableSchema] | None = None
     bounds: Mapping[str, TimeBounds] = field(default_factory=dict)
+    sql_tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def read_cache(home: Path) -> KnownSchemas:
@@ -69,6 +71,7 @@ def read_cache(home: Path) -> KnownSchemas:
                 name: TimeBounds(datetime.fromisoformat(lower), datetime.fromisoformat(upper))
                 for name, (lower, upper) in data["bounds"].items()
             },
+            sql_tables=dict(data.get("sql_tables", {})),
         )
     except FileNotFoundError:
         return KnownSchemas()
@@ -94,6 +97,7 @@ def write_cache(home: Path, known: KnownSchemas) -> None:
         "sources": {name: _tables_as(tables) for name, tables in known.sources.items()},
         "lake": None if known.lake is None else _tables_as(known.lake),
         "bounds": {name: [b.lower.isoformat(), b.upper.isoformat()] for name, b in known.bounds.items()},
+        "sql_tables": {name: dict(definition) for name, definition in known.sql_tables.items()},
     }
     descriptor, temporary = tempfile.mkstemp(dir=home, prefix=".schemas-")
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:

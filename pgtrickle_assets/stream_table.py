@@ -130,12 +130,14 @@ class StreamTable(StreamTableOptions):
         query: The defining query.
         path: SQL file it came from, relative to the project folder; None when declared in Python.
         query_line: 1-based line of `path` on which `query` starts.
+        from_sql: Made by the SQL functions of the control schema.
     """
 
     name: str
     query: str
     path: str | None = None
     query_line: int = 1
+    from_sql: bool = False
 
     def __init__(self, **options: Any) -> None:
         """Checks name, query and options.

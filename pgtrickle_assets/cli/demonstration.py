@@ -38,8 +38,9 @@ def demo(
     from pgtrickle_assets.demo.run import DemoOptions, run_demo
     from pgtrickle_assets.project import Project
 
-    warn_of_unknown_variables(Project.load(example_folder()))
-    report = run_demo(DemoOptions(batches=batches, progress=_progress()))
+    project = Project.load(example_folder())
+    warn_of_unknown_variables(project)
+    report = run_demo(DemoOptions(project, batches=batches, progress=_progress()))
     _show(report, as_json=as_json)
     if serve:
         _serve(port)

@@ -11,7 +11,8 @@ import typer
 from pgtrickle_assets.cli.options import JsonOption, NameArgument, ProjectOption, checked_names
 from pgtrickle_assets.cli.output import print_json, print_table, stdout
 from pgtrickle_assets.cli.workspace import open_workspace
-from pgtrickle_assets.control.statuses import StreamTableStatus, how_to_resume
+from pgtrickle_assets.control.statuses import StreamTableStatus as Status
+from pgtrickle_assets.control.statuses import how_to_resume
 
 
 def register(app: typer.Typer) -> None:
@@ -36,7 +37,8 @@ def status(project: ProjectOption = None, as_json: JsonOption = False) -> None:
         {
             "stream_table": str(line.name),
             "status": line.status,
-            "up_to_date": str(line.name) not in behind and not waiting,
+            # Nobody means a paused or suspended one to follow; whether it is behind is not looked at.
+            "up_to_date": None if Status(line.status).is_held else str(line.name) not in behind and not waiting,
             "refresh_mode": line.refresh_mode,
             "effective_mode": line.effective_mode,
             "reasons": [{"code": code, "detail": detail} for code, detail in line.reasons],
@@ -174,7 +176,9 @@ def _remarks(row: Mapping[str, Any]) -> list[str]:
     name, lines = row["stream_table"], []
     if row["last_error"]:
         lines.append(f"{name}: {row['last_error']}")
-    if row["status"] == StreamTableStatus.SUSPENDED:
+    if row["status"] == Status.PAUSED:
+        lines.append(f"{name} is paused. Run `pgtrickle resume {name}` to let it refresh again.")
+    if row["status"] == Status.SUSPENDED:
         lines.append(f"{name} is suspended: it failed too often in a row. {how_to_resume(name)}")
     return lines
 

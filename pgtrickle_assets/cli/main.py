@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import typer
 from typer.exceptions import TyperException
 
-from pgtrickle_assets.cli import demonstration, inspecting, projects, refreshing, services, upkeep
+from pgtrickle_assets.cli import changing, demonstration, inspecting, projects, refreshing, services, steering, upkeep
 from pgtrickle_assets.cli.output import print_error
 from pgtrickle_assets.errors import PgTrickleError
 
@@ -27,7 +27,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _module in (demonstration, projects, refreshing, inspecting, upkeep, services):
+for _module in (demonstration, projects, changing, refreshing, steering, inspecting, upkeep, services):
     _module.register(app)
 
 _INTERRUPTED = 130

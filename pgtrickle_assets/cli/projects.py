@@ -69,19 +69,28 @@ def apply(project: ProjectOption = None, as_json: JsonOption = False) -> None:
 def list_tables(project: ProjectOption = None, as_json: JsonOption = False) -> None:
     """List the stream tables, upstream first.
 
-    Needs no database.
+    Needs no database; the status is shown where the catalog answers.
 
     Example: `pgtrickle list --json`
     """
-    loaded = open_workspace(project).project
-    rows = [_described(loaded, name, loaded.plan(name)) for name in loaded.order]
+    workspace = open_workspace(project)
+    loaded, states = workspace.project, workspace.known_states()
+    rows = [{**_described(loaded, name, loaded.plan(name)), "status": states.get(name)} for name in loaded.order]
     if as_json:
         print_json(rows)
         return
     print_table(
-        ("stream table", "schedule", "mode", "partitions", "reads", "description"),
+        ("stream table", "status", "schedule", "mode", "partitions", "reads", "description"),
         [
-            (r["name"], r["schedule"], r["refresh_mode"], r["partition_by"], ", ".join(r["reads"]), r["description"])
+            (
+                r["name"],
+                r["status"],
+                r["schedule"],
+                r["refresh_mode"],
+                r["partition_by"],
+                ", ".join(r["reads"]),
+                r["description"],
+            )
             for r in rows
         ],
         empty=f"{loaded.name} has no stream tables; write stream_tables/<schema>/<name>.sql.",

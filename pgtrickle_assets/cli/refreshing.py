@@ -50,8 +50,8 @@ def refresh(
         config["stream_tables"] = chosen
     if partition:
         config["partitions"] = checked_partitions(workspace.project, chosen[0], partition)
-    outcome = _run(workspace, REBUILD if full else REFRESH, {"ops": {START: {"config": config}}})
-    rows = _refreshes_of(workspace, outcome.run_id)
+    outcome = run(workspace, REBUILD if full else REFRESH, {"ops": {START: {"config": config}}})
+    rows = refreshes_of(workspace, outcome.run_id)
     if as_json:
         print_json({"run_id": outcome.run_id, "success": outcome.success, "refreshes": rows})
     else:
@@ -93,7 +93,7 @@ def check(
         for name in chosen
         for check_name in only or check_names()
     }
-    outcome = _run(workspace, VERIFY, None, checks=keys)
+    outcome = run(workspace, VERIFY, None, checks=keys)
     rows = [
         {
             "stream_table": ".".join(evaluation.asset_key.path),
@@ -125,7 +125,8 @@ def check(
     _raise(workspace, outcome, "check")
 
 
-def _run(workspace: Workspace, job: str, config: dict[str, Any] | None, checks: set[Any] | None = None) -> RunOutcome:
+def run(workspace: Workspace, job: str, config: dict[str, Any] | None, checks: set[Any] | None = None) -> RunOutcome:
+    """Runs a job of the project here, showing the step it is at."""
     from pgtrickle_assets.cli.runs import run_job, step_names
 
     shown = step_names(workspace.project.order)
@@ -142,7 +143,8 @@ def _run(workspace: Workspace, job: str, config: dict[str, Any] | None, checks: 
         )
 
 
-def _refreshes_of(workspace: Workspace, run_id: str) -> list[dict[str, Any]]:
+def refreshes_of(workspace: Workspace, run_id: str) -> list[dict[str, Any]]:
+    """What a run refreshed, in the order in which it did."""
     with workspace.session() as session:
         latest = session.engine.history(None, 10 * max(1, len(workspace.project.order)))
     shown = {

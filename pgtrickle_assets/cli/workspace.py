@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pgtrickle_assets.settings import Settings
 
 _DAGSTER_HOME_VARIABLE: Final = "DAGSTER_HOME"
+_GLANCE_SECONDS: Final = 3
 _INSTANCE_FILE: Final = "dagster.yaml"
 
 
@@ -88,6 +89,24 @@ class Workspace:
         from pgtrickle_assets.build import build_definitions
 
         return build_definitions(self.project)
+
+    def known_states(self) -> dict[str, str]:
+        """Status of each registered stream table, or nothing where no catalog answers; starts and makes nothing."""
+        import psycopg
+
+        from pgtrickle_assets.control.migrations import schema_version
+        from pgtrickle_assets.control.registry import stored
+
+        dsn = self.connections.reachable_catalog
+        if dsn is None:
+            return {}
+        try:
+            with psycopg.connect(dsn.get_secret_value(), connect_timeout=_GLANCE_SECONDS) as connection:
+                if schema_version(connection) is None:
+                    return {}
+                return {str(row.name): row.status.value for row in stored(connection, project=self.project.name)}
+        except psycopg.Error:
+            return {}
 
     def prepare_dagster(self) -> Path:
         """Sets the environment that Dagster's processes need; returns `DAGSTER_HOME`.

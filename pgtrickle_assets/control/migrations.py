@@ -72,9 +72,9 @@ def migrate(dsn: str, *, steps: Sequence[Migration] | None = None) -> tuple[str,
 
     known = migrations() if steps is None else tuple(steps)
     with psycopg.connect(dsn) as connection:
-        pending = _pending(_applied(connection), known)
+        is_current = not _pending(_applied(connection), known)
         connection.rollback()
-        if not pending and _recorded_product(connection) == _product():
+        if is_current and _recorded_product(connection) == _product():
             return ()
         connection.rollback()
         try:
@@ -83,7 +83,7 @@ def migrate(dsn: str, *, steps: Sequence[Migration] | None = None) -> tuple[str,
             raise ControlError(
                 f"User {connection.info.user} may not create the schema pgtrickle in database "
                 f"{connection.info.dbname}.",
-                hint="Grant CREATE on the database, or let an administrator run `pgtrickle apply`.",
+                hint="Grant CREATE on the database, or let an administrator run `pgtrickle migrate`.",
             ) from error
         except psycopg.errors.LockNotAvailable as error:
             raise ControlError(
@@ -98,17 +98,26 @@ def schema_version(connection: Connection[Any]) -> str | None:
     return max(applied) if applied else None
 
 
+def pending(connection: Connection[Any]) -> tuple[Migration, ...]:
+    """Steps that `migrate` would apply, in order.
+
+    Raises:
+        ControlError: The schema is newer than this version.
+    """
+    return tuple(_pending(_applied(connection), migrations()))
+
+
 def require_current(connection: Connection[Any]) -> None:
     """Check that the schema fits this version of the product, without changing anything.
 
     Raises:
         ControlError: It is missing, older or newer.
     """
-    pending = _pending(_applied(connection), migrations())
-    if pending:
+    missing = pending(connection)
+    if missing:
         raise ControlError(
-            f"The control schema in database {connection.info.dbname} lacks the version {pending[0].version}.",
-            hint="Run `pgtrickle apply`.",
+            f"The control schema in database {connection.info.dbname} lacks the version {missing[0].version}.",
+            hint="Run `pgtrickle migrate`.",
         )
 
 
@@ -122,15 +131,15 @@ def _apply(connection: Connection[Any], known: Sequence[Migration]) -> tuple[str
             connection.execute("CREATE SCHEMA pgtrickle")
         connection.execute(_VERSION_TABLE)
         # Read again under the lock: another process may have done it meanwhile.
-        pending = _pending(_applied(connection), known)
-        for step in pending:
+        missing = _pending(_applied(connection), known)
+        for step in missing:
             connection.execute(step.sql.encode())
             connection.execute(
                 "INSERT INTO pgtrickle.pgt_schema_version (version, description) VALUES (%s, %s)",
                 (step.version, step.description),
             )
         _record_product(connection)
-    return tuple(step.version for step in pending)
+    return tuple(step.version for step in missing)
 
 
 def _pending(applied: frozenset[str], known: Sequence[Migration]) -> list[Migration]:

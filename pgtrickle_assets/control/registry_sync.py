@@ -1,18 +1,17 @@
 """Bringing the registry to what a project defines.
 
-A project's definitions are the truth for the stream tables it owns; stream tables made from SQL belong to nobody's
-files and stay.
+A project's definitions, from files, Python and SQL, are the truth for the stream tables it owns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pgtrickle_assets.control.database import as_json, run
 from pgtrickle_assets.control.registry import StreamTableDefinition, StreamTableRow, dependencies, readers, stored
-from pgtrickle_assets.control.statuses import Origin, SourceType
+from pgtrickle_assets.control.statuses import SourceType
 from pgtrickle_assets.errors import ControlError
 from pgtrickle_assets.query.types import TableName
 
@@ -51,7 +50,9 @@ class SyncResult:
         return bool(self.inserted or self.altered or self.redefined or self.removed)
 
 
-def sync(handle: Handle, project: str, definitions: Sequence[StreamTableDefinition]) -> SyncResult:
+def sync(
+    handle: Handle, project: str, definitions: Sequence[StreamTableDefinition], *, kept: Collection[TableName] = ()
+) -> SyncResult:
     """Make the registry hold exactly these definitions for a project. All of it or, on an error, none.
 
     Reads only when nothing changed. Removed stream tables lose their frontier, history and deliveries here; dropping
@@ -61,18 +62,19 @@ def sync(handle: Handle, project: str, definitions: Sequence[StreamTableDefiniti
         handle: Connection or cursor; commit afterwards.
         project: Owner of the definitions.
         definitions: All stream tables of the project, in any order.
+        kept: Registered stream tables without a usable definition that stay as they are.
 
     Raises:
-        ControlError: A name belongs to another project or to SQL, or what is removed is read from another project.
+        ControlError: A name belongs to another project, or what is removed is read from another project.
     """
-    if _is_current(handle, project, definitions):
+    if _is_current(handle, project, definitions, kept):
         rows = stored(handle, project=project)
         return SyncResult({row.name: row.pgt_id for row in rows}, (), (), (), ())
     run(handle, "SELECT pg_advisory_xact_lock(%s)", (_LOCK_KEY,))
     everything = {row.name: row for row in stored(handle)}
     for definition in definitions:
         _require_free(everything.get(definition.name), project)
-    removed = _remove(handle, everything, project, {definition.name for definition in definitions})
+    removed = _remove(handle, everything, project, {*kept, *(definition.name for definition in definitions)})
     inserted, altered, redefined, redescribed = [], [], [], []
     abandoned: list[str] = []
     for definition in definitions:
@@ -95,8 +97,10 @@ def sync(handle: Handle, project: str, definitions: Sequence[StreamTableDefiniti
     )
 
 
-def _is_current(handle: Handle, project: str, definitions: Sequence[StreamTableDefinition]) -> bool:
-    rows = {row.name: row for row in stored(handle, project=project) if row.origin != Origin.SQL}
+def _is_current(
+    handle: Handle, project: str, definitions: Sequence[StreamTableDefinition], kept: Collection[TableName]
+) -> bool:
+    rows = {row.name: row for row in stored(handle, project=project) if row.name not in kept}
     if rows.keys() != {definition.name for definition in definitions}:
         return False
     reads = dependencies(handle)
@@ -157,11 +161,10 @@ def _bound(definition: StreamTableDefinition) -> list[object]:
 
 
 def _require_free(row: StreamTableRow | None, project: str) -> None:
-    if row is None or (row.project == project and row.origin != Origin.SQL):
+    if row is None or row.project == project:
         return
-    owner = "was made from SQL" if row.origin == Origin.SQL else f"belongs to project {row.project!r}"
     raise ControlError(
-        f"Stream table {row.name} {owner}, so project {project!r} cannot define it.",
+        f"Stream table {row.name} belongs to project {row.project!r}, so project {project!r} cannot define it.",
         hint="Rename one of them, or drop the other one first.",
     )
 
@@ -169,11 +172,7 @@ def _require_free(row: StreamTableRow | None, project: str) -> None:
 def _remove(
     handle: Handle, everything: Mapping[TableName, StreamTableRow], project: str, kept: set[TableName]
 ) -> tuple[tuple[TableName, int, tuple[str, ...]], ...]:
-    gone = [
-        row
-        for name, row in everything.items()
-        if row.project == project and row.origin != Origin.SQL and name not in kept
-    ]
+    gone = [row for name, row in everything.items() if row.project == project and name not in kept]
     for row in gone:
         # Readers in this project are written anew below; a reader elsewhere would be left without its source.
         foreign = [reader for reader in readers(handle, row.pgt_id) if reader.project != project]

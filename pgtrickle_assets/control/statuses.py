@@ -14,7 +14,7 @@ class StreamTableStatus(StrEnum):
     PAUSED = "PAUSED"
     """An operator stopped its refreshes."""
     SUSPENDED = "SUSPENDED"
-    """Its refreshes failed `max_consecutive_errors` times in a row; a refresh that is asked for by name ends it."""
+    """Its refreshes failed `max_consecutive_errors` times in a row; `resume` or a refresh by name ends it."""
     ERROR = "ERROR"
     """The last refresh failed in a way that no retry mends."""
 
@@ -26,7 +26,7 @@ class StreamTableStatus(StrEnum):
 
 def how_to_resume(name: str) -> str:
     """What to do about a suspended stream table."""
-    return f"Run `pgtrickle refresh {name}` after mending the cause."
+    return f"Run `pgtrickle resume {name}` or `pgtrickle refresh {name}` after mending the cause."
 
 
 class RefreshStatus(StrEnum):

@@ -14,6 +14,7 @@ from pgtrickle_assets.demo.report import DemoReport, LakeReference
 
 if TYPE_CHECKING:
     from pgtrickle_assets.demo.player import Player
+    from pgtrickle_assets.project import Project
 
 SOURCE = "flights"
 INITIAL = "initial"
@@ -28,10 +29,12 @@ class DemoOptions:
     """How to play the example.
 
     Attributes:
+        project: The bundled example, loaded.
         batches: How many of the batches to play.
         progress: Called with one line before each longer piece of work.
     """
 
+    project: Project
     batches: int = len(BATCHES)
     progress: Callable[[str], None] = field(default=_silent)
 
@@ -63,13 +66,12 @@ def _open(options: DemoOptions) -> Iterator[Player]:
     from pgtrickle_assets.cli.workspace import Workspace as CommandWorkspace
     from pgtrickle_assets.demo.load import load_flights
     from pgtrickle_assets.demo.player import Player
-    from pgtrickle_assets.project import Project
     from pgtrickle_assets.refresh.api import RefreshEngine
     from pgtrickle_assets.refresh.workspace import Workspace
     from pgtrickle_assets.services.spark import spark_session
 
     folder = example_folder()
-    command = CommandWorkspace(Project.load(folder))
+    command = CommandWorkspace(options.project)
     settings = command.settings
     if "spark_compiler" not in settings.model_fields_set:
         # Minutes of small jobs: half of Spark's processor time would go into compiling what is hardly run again.

@@ -303,7 +303,7 @@ def check_metadata(metadata: dict[str, str], location: LakeLocation) -> None:
     if location.data_path and not same_place(location.data_path, metadata["data_path"]):
         raise LakeError(
             f"the lake's files are at {metadata['data_path']}, but the setting says {location.data_path}",
-            hint="Correct the setting, or leave it empty to use what the catalog says.",
+            hint=f"A lake keeps its path: set PGTRICKLE_DATA_PATH to {metadata['data_path']}, or use another catalog.",
         )
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pgtrickle_assets.control import capture_position, frontier, registry
+from pgtrickle_assets.control import capture_position, frontier, registry, sql_definitions
 from pgtrickle_assets.control.capture_position import MirrorRow
 from pgtrickle_assets.control.registry import Dependency, StreamTableDefinition
 from pgtrickle_assets.control.registry_sync import sync
@@ -20,19 +20,37 @@ from pgtrickle_assets.project import STATE_SCHEMA
 from pgtrickle_assets.query.types import TableName, TableSchema
 from pgtrickle_assets.refresh.definition import Definition
 from pgtrickle_assets.refresh.model import Effect
+from pgtrickle_assets.refresh.sql_tables import TakenUp, take_up
 from pgtrickle_assets.schema_cache import KnownSchemas
 from pgtrickle_assets.version import VERSION
 
 if TYPE_CHECKING:
     from psycopg import Cursor
 
+    from pgtrickle_assets.control.sql_definitions import SqlDefinition
+    from pgtrickle_assets.project import Project
     from pgtrickle_assets.refresh.workspace import Workspace
 
 _AUTHOR = f"pg_trickle/{VERSION}/apply"
 
 
-def observe(workspace: Workspace) -> KnownSchemas:
-    """Look at sources and lake, and let the project's queries mean what is there.
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What was seen of the world around a project.
+
+    Attributes:
+        known: Columns of sources and foreign lake tables, and the stream tables that SQL adds.
+        from_sql: All definitions that were made from SQL.
+        refused: Why some of them were not taken up.
+    """
+
+    known: KnownSchemas
+    from_sql: Sequence[SqlDefinition] = ()
+    refused: Mapping[TableName, str] = field(default_factory=dict)
+
+
+def observe(workspace: Workspace) -> Observation:
+    """Look at sources, lake and what SQL has defined, and let the project's queries mean what is there.
 
     Before its first look a project takes every unknown name for a source table; a lake table may turn out to be meant.
 
@@ -52,7 +70,9 @@ def observe(workspace: Workspace) -> KnownSchemas:
             except SourceTableError as error:
                 refused.append(error)
         sources[name] = {table: described.schema for table, described in found.items()}
-    own = {table.table for table in project.stream_tables}
+    with workspace.lake.connection() as connection:
+        from_sql = sql_definitions.definitions(connection, project.name)
+    own = {table.table for table in project.stream_tables}.union(definition.name for definition in from_sql)
     mirror_schemas = {config.mirror_schema for config in project.sources.values()}
     lake = {
         table.name: TableSchema(table.name, _schemas(table))
@@ -61,15 +81,27 @@ def observe(workspace: Workspace) -> KnownSchemas:
     }
     known = KnownSchemas(sources, lake)
     try:
-        workspace.project = project.with_known(known)
+        taken = _with_sql(project, known, from_sql)
     except ConfigurationError:
         if refused:
             raise refused[0] from None
         raise
-    return known
+    workspace.project = taken.project
+    sql_tables = {
+        str(definition.name): {"query": definition.query, **definition.options}
+        for definition in from_sql
+        if definition.name not in taken.refused
+    }
+    return Observation(replace(known, sql_tables=sql_tables), from_sql, taken.refused)
 
 
-def register(workspace: Workspace) -> None:
+def _with_sql(project: Project, known: KnownSchemas, from_sql: Sequence[SqlDefinition]) -> TakenUp:
+    if not from_sql and not any(table.from_sql for table in project.stream_tables):
+        return TakenUp(project.with_known(known), {})
+    return take_up(project, known, from_sql)
+
+
+def register(workspace: Workspace, observed: Observation) -> None:
     """Register the project's stream tables and make every lake table and trigger that it needs.
 
     Raises:
@@ -79,7 +111,12 @@ def register(workspace: Workspace) -> None:
     """
     definitions = [workspace.definition(name) for name in workspace.project.order]
     with workspace.lake.connection() as connection, connection.transaction():
-        result = sync(connection, workspace.project.name, [_registered(workspace, d) for d in definitions])
+        sql_definitions.add_project(connection, workspace.project.name)
+        wanted = [_registered(workspace, definition) for definition in definitions]
+        # One that was good before and is not now keeps its content until it is mended or dropped.
+        broken = observed.refused.keys() - {definition.name for definition in definitions}
+        result = sync(connection, workspace.project.name, wanted, kept=broken)
+        sql_definitions.note_outcomes(connection, observed.from_sql, observed.refused)
     removed = [name for name, _, _ in result.removed]
     texts = [text for _, _, states in result.removed for text in states]
     states = [TableName(STATE_SCHEMA, text.removeprefix(f"{STATE_SCHEMA}.")) for text in (*texts, *result.abandoned)]
@@ -117,7 +154,7 @@ def _registered(workspace: Workspace, definition: Definition) -> StreamTableDefi
     options = {"partition_start": table.partition_start, "partition_end": table.partition_end}
     return StreamTableDefinition(
         name=definition.name,
-        origin=Origin.FILE if table.path else Origin.PYTHON,
+        origin=Origin.SQL if table.from_sql else Origin.FILE if table.path else Origin.PYTHON,
         origin_path=table.path,
         original_query=table.query,
         defining_query=definition.plan.sql,

@@ -170,3 +170,23 @@ def test_a_run_records_its_process(definitions, instance):
 @pytest.mark.parametrize("name", ["refresh", "rebuild", "verify", "maintain"])
 def test_jobs_share_one_process(definitions, name):
     assert definitions.resolve_job_def(name).executor_def.name == "in_process"
+
+
+def test_what_is_paused_and_what_reads_it_is_left_out_of_a_run_for_all(definitions, instance, engine):
+    engine.statuses = {"gold.by_day": "PAUSED"}
+    assert run(definitions, instance).success
+    assert {call[0] for call in engine.asked("prepare")} == {"silver.items", "gold.by_region"}
+    engine.calls.clear()
+    engine.statuses = {"silver.items": "PAUSED"}
+    assert run(definitions, instance).success
+    assert engine.asked("prepare") == []
+
+
+def test_a_named_stream_table_that_is_paused_or_reads_a_paused_one_fails_the_run(definitions, instance, engine):
+    engine.statuses = {"silver.items": "PAUSED"}
+    for name in ("silver.items", "gold.by_day"):
+        result = run(definitions, instance, raise_on_error=False, stream_tables=[name])
+        assert not result.success
+        failure = next(event for event in result.all_events if event.is_step_failure)
+        assert "pgtrickle resume silver.items" in failure.step_failure_data.user_failure_data.description
+    assert engine.asked("prepare") == []

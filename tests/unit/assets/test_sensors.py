@@ -94,7 +94,10 @@ def test_a_tick_says_how_to_resume_when_all_that_could_move_is_suspended(definit
     engine.statuses = {"silver.items": "SUSPENDED"}
     result = tick(definitions, instance)
     assert result.run_requests == []
-    assert "Run `pgtrickle refresh silver.items` after mending the cause." in result.skip_message
+    assert (
+        "Run `pgtrickle resume silver.items` or `pgtrickle refresh silver.items` after mending the cause."
+        in result.skip_message
+    )
 
 
 def test_a_failure_is_waited_out(definitions, instance, engine):

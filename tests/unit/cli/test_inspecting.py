@@ -30,7 +30,7 @@ def status_of(monkeypatch, capsys):
 def test_a_suspended_stream_table_says_which_command_refreshes_it_again(status_of):
     text = status_of("SUSPENDED", "boom")
     assert "gold.a: boom" in text
-    assert "Run `pgtrickle refresh gold.a` after mending the cause." in text
+    assert "Run `pgtrickle resume gold.a` or `pgtrickle refresh gold.a` after mending the cause." in text
 
 
 def test_an_active_stream_table_needs_no_remark(status_of):

@@ -21,6 +21,14 @@ COMMANDS = (
     "init",
     "apply",
     "list",
+    "create",
+    "alter",
+    "drop",
+    "pause",
+    "resume",
+    "snapshot",
+    "restore",
+    "migrate",
     "refresh",
     "check",
     "status",
@@ -177,6 +185,14 @@ def test_a_missing_lake_or_control_schema_is_made_by_apply():
     assert "pgtrickle apply" in Connections(place.catalog_dsn).translate(NoSuchTableError("x")).hint
     with pytest.raises(LakeError, match="pgtrickle apply"):
         check_metadata({}, place)
+
+
+def test_the_bundled_example_is_not_changed_without_being_named(monkeypatch, tmp_path, capsys):
+    monkeypatch.delenv("PGTRICKLE_PROJECT", raising=False)
+    monkeypatch.chdir(tmp_path)
+    for arguments in (["create", "gold.x", "--query", "SELECT 1"], ["drop", "gold.served_routes"]):
+        assert main.run(arguments) == 1
+        assert "pgtrickle init" in capsys.readouterr().err
 
 
 def test_commands_are_functions_that_documentation_can_read():
