@@ -20,6 +20,7 @@ from resources.postgres import postgres_resource
 from resources.spark import spark_resource
 from sensors.due_refreshes import due_refreshes_sensor
 from sensors.source_changes import source_changes_sensor
+from sensors.sql_requests import sql_requests_sensor
 
 if TYPE_CHECKING:
     from pgtrickle_assets.project import Project
@@ -51,9 +52,8 @@ def build_definitions(project: Project, *, resources: Mapping[str, Any] | None =
 def _build(project: Project, resources: Mapping[str, Any]) -> dg.Definitions:
     jobs = build_jobs(project)
     refresh = next((job for job in jobs if job.name == REFRESH), None)
-    sensors = [
-        build(project, refresh) for build in (source_changes_sensor, due_refreshes_sensor) if refresh is not None
-    ]
+    builders = (source_changes_sensor, due_refreshes_sensor, sql_requests_sensor)
+    sensors = [build(project, refresh) for build in builders if refresh is not None]
     cron = project_settings(project).maintenance_schedule
     schedules = [maintenance_schedule(job, cron) for job in jobs if job.name == MAINTAIN and cron]
     return dg.Definitions(

@@ -90,8 +90,7 @@ class Project:
 
         Args:
             path: The folder that holds `pgtrickle.yaml`.
-            known: Columns of sources and lake tables; what the last `apply` or refresh saw by default. Pass
-                `KnownSchemas()` to believe every table name until a database is asked.
+            known: Columns of sources and lake tables; what the last `apply` or refresh saw by default. See `believing`.
 
         Raises:
             ConfigurationError: For any mistake, with file and line.
@@ -267,19 +266,10 @@ class Project:
 
     def with_known(self, known: KnownSchemas) -> Project:
         """The same project with other knowledge of sources and lake."""
-        return Project(
-            self._tables.values(),
-            sources=self.sources,
-            lake=self.lake,
-            settings=self.settings,
-            name=self.name,
-            root=self.root,
-            home=self.home,
-            known=known,
-        )
+        return self.with_stream_tables(self._tables.values(), known=known)
 
-    def with_stream_tables(self, stream_tables: Iterable[StreamTable]) -> Project:
-        """The same project with other stream tables.
+    def with_stream_tables(self, stream_tables: Iterable[StreamTable], *, known: KnownSchemas | None = None) -> Project:
+        """The same project with other stream tables, and perhaps other knowledge of sources and lake.
 
         Raises:
             ConfigurationError: See the class.
@@ -292,7 +282,7 @@ class Project:
             name=self.name,
             root=self.root,
             home=self.home,
-            known=self.known,
+            known=self.known if known is None else known,
         )
 
     def remember(self, change: Callable[[KnownSchemas], KnownSchemas]) -> None:
@@ -393,6 +383,11 @@ class Project:
             if name == column.name and config.table_name(owner) == table:
                 return replace(column, type=parse_numeric(text, kind))
         return column
+
+
+def believing(path: str | Path) -> KnownSchemas:
+    """What to load a project folder with, so that every table name is believed until a database is asked."""
+    return KnownSchemas(sql_tables=read_cache(Path(path).expanduser().resolve() / _HOME).sql_tables)
 
 
 def load_configured_project() -> Project:

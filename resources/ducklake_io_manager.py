@@ -42,7 +42,8 @@ class DuckLakeIOManager(dg.IOManager):
         """Delivers a refresh; what it raises fails the step, and nothing is half written."""
         with step_failures(context):
             result = self._session.engine.deliver(obj)
-        table = self._session.project.stream_table(str(result.stream_table))
+        # Stream tables made from SQL may have come since this code location was loaded.
+        table = self._session.engine.project.stream_table(str(result.stream_table))
         context.log.info(
             "%s: +%d -%d rows in %.2f s, %s",
             table.name,

@@ -96,6 +96,12 @@ def refresh_request(project: Project, names: Sequence[str], reason: str) -> dg.R
     return dg.RunRequest(run_config={"ops": {START: {"config": config}}}, tags={"pgtrickle/reason": reason})
 
 
+def named_request(names: Sequence[str], reason: str) -> dg.RunRequest:
+    """A run of `refresh` for the stream tables that a person named; for none it registers the project and captures."""
+    config: dict[str, Any] = {"initiated_by": "MANUAL", "stream_tables": list(names)}
+    return dg.RunRequest(run_config={"ops": {START: {"config": config}}}, tags={"pgtrickle/reason": reason})
+
+
 def reason_to_wait(instance: dg.DagsterInstance, now: datetime) -> str | None:
     """Why no refresh may start now: one is queued or running, or the last ones failed a moment ago."""
     running = running_runs(instance, {REFRESH, REBUILD})

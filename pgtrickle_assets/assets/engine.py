@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from pgtrickle_assets.control.snapshots import NamedSnapshot
+    from pgtrickle_assets.control.sql_definitions import SqlRequests
     from pgtrickle_assets.project import Project
     from pgtrickle_assets.refresh.model import (
         CheckReport,
@@ -34,6 +35,11 @@ if TYPE_CHECKING:
 class Engine(Protocol):
     """Refreshes of one project."""
 
+    @property
+    def project(self) -> Project:
+        """The project, since `sync` with what is known of its sources and with the stream tables made from SQL."""
+        ...
+
     def sync(self) -> KnownSchemas:
         """Makes lake, control schema and capture fit the project, cheap when they do; returns what it saw."""
         ...
@@ -44,6 +50,10 @@ class Engine(Protocol):
 
     def effect_of(self, name: str) -> Effect:
         """What registering a stream table as the project now has it would do."""
+        ...
+
+    def requests(self) -> SqlRequests:
+        """What was asked for from SQL and waits."""
         ...
 
     def pause(self, name: str) -> None:
@@ -196,6 +206,12 @@ class EngineSession:
                 self.project.remember(lambda known: replace(seen, bounds={**known.bounds, **seen.bounds}))
                 self._synced = True
             return engine
+
+    def known_project(self, names: Sequence[str]) -> Project:
+        """The project as it was loaded; as it is registered now where that lacks one of the names."""
+        if set(names) <= set(self.project.order):
+            return self.project
+        return self.synced().project
 
     def close(self) -> None:
         """Closes the engine if it was opened; the Spark session stays, others may use it."""

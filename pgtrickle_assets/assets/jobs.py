@@ -29,6 +29,7 @@ REBUILD: Final = "rebuild"
 VERIFY: Final = "verify"
 RESTORE: Final = "restore"
 MAINTAIN: Final = "maintain"
+FROM_SQL: Final = "stream_tables_from_sql"
 START: Final = "capture"
 """Name of the first step, which takes the run's configuration."""
 
@@ -72,36 +73,37 @@ class RestoreRunConfig(dg.Config):
 
 
 def build_jobs(project: Project) -> list[Any]:
-    """All jobs of a project; a project without stream tables has only `maintain`."""
-    jobs: list[Any] = [_maintain_job()]
+    """All jobs of a project; one without stream tables has nothing to verify."""
+    graph = _refresh_graph(project)
+    jobs: list[Any] = [
+        _maintain_job(),
+        graph.to_job(
+            name=REFRESH,
+            description="Move the sources' changes into the lake and refresh the stream tables that they reach.",
+            executor_def=dg.in_process_executor,
+        ),
+        graph.to_job(
+            name=REBUILD,
+            description="Recompute stream tables in full, state included.",
+            config={"ops": {START: {"config": {"full": True}}}},
+            executor_def=dg.in_process_executor,
+        ),
+        _restore_job(),
+    ]
     if project.stream_tables:
-        graph = _refresh_graph(project)
-        jobs += [
-            graph.to_job(
-                name=REFRESH,
-                description="Move the sources' changes into the lake and refresh the stream tables that they reach.",
-                executor_def=dg.in_process_executor,
+        verify = dg.define_asset_job(
+            VERIFY,
+            selection=dg.AssetSelection.checks(
+                *(
+                    dg.AssetCheckKey(lake_key(table.table), name)
+                    for table in project.stream_tables
+                    for name in check_names()
+                )
             ),
-            graph.to_job(
-                name=REBUILD,
-                description="Recompute stream tables in full, state included.",
-                config={"ops": {START: {"config": {"full": True}}}},
-                executor_def=dg.in_process_executor,
-            ),
-            _restore_job(project),
-            dg.define_asset_job(
-                VERIFY,
-                selection=dg.AssetSelection.checks(
-                    *(
-                        dg.AssetCheckKey(lake_key(table.table), name)
-                        for table in project.stream_tables
-                        for name in check_names()
-                    )
-                ),
-                description="Run every check on every stream table.",
-                executor_def=dg.in_process_executor,
-            ),
-        ]
+            description="Run every check on every stream table.",
+            executor_def=dg.in_process_executor,
+        )
+        jobs.append(verify)
     return jobs
 
 
@@ -138,7 +140,7 @@ def run_plan(project: Project, config: RefreshRunConfig, cut: int, paused: froze
 
 
 def _refresh_graph(project: Project) -> dg.GraphDefinition:
-    start = _start_op(project)
+    start, late = _start_op(), _late_op(project)
     steps = {table.name: _stream_table_op(table) for table in project.stream_tables}
 
     def compose() -> None:
@@ -148,17 +150,21 @@ def _refresh_graph(project: Project) -> dg.GraphDefinition:
             upstream = [done[name] for name in project.upstream[table.name]]
             outputs = steps[table.name](plan, upstream) if upstream else steps[table.name](plan)
             done[table.name] = outputs.done
+        if done:
+            late(plan, list(done.values()))
+        else:
+            late(plan)
 
     return dg.graph(name="refresh_stream_tables")(compose)
 
 
-def _start_op(project: Project) -> dg.OpDefinition:
+def _start_op() -> dg.OpDefinition:
     @dg.op(name=START, out=dg.Out(io_manager_key=RUN_PLAN), required_resource_keys={ENGINE})
     def start(context: dg.OpExecutionContext, config: RefreshRunConfig) -> RunPlan:
         session: EngineSession = getattr(context.resources, ENGINE)
         mark_process(context)
         with step_failures(context):
-            run_plan(project, config, 0)
+            run_plan(session.known_project(config.stream_tables or ()), config, 0)
         if config.capture:
             report = capture(session, context)
             for event in mirror_events(report):
@@ -168,7 +174,7 @@ def _start_op(project: Project) -> dg.OpDefinition:
             with step_failures(context):
                 cut = session.synced().head()
         with step_failures(context):
-            return run_plan(project, config, cut, session.engine.paused())
+            return run_plan(session.engine.project, config, cut, session.engine.paused())
 
     return start
 
@@ -218,7 +224,37 @@ def maintenance_schedule(job: dg.JobDefinition, cron: str) -> dg.ScheduleDefinit
     )
 
 
-def _restore_job(project: Project) -> dg.JobDefinition:
+def _late_op(project: Project) -> dg.OpDefinition:
+    """Refreshes what was made from SQL since the code location was loaded, and so has no step of its own yet."""
+    loaded = frozenset(project.order)
+
+    @dg.op(
+        name=FROM_SQL,
+        description="Refresh the stream tables that were made from SQL since this code location was loaded.",
+        ins={"plan": dg.In(RunPlan), "upstream": dg.In(dg.Nothing)},
+        out=dg.DynamicOut(io_manager_key=IO_MANAGER, is_required=False),
+        required_resource_keys={ENGINE, SPARK},
+        pool=SPARK_POOL,
+        tags={"kind": "spark"},
+    )
+    def refresh_from_sql(context: dg.OpExecutionContext, plan: RunPlan) -> Iterator[dg.DynamicOutput[Any]]:
+        session: EngineSession = getattr(context.resources, ENGINE)
+        for name in (name for name in plan.partitions if name not in loaded):
+            session.cut = plan.cut
+            prepared = prepare(
+                session,
+                context,
+                name,
+                partitions=plan.partitions[name],
+                full=name in plan.full,
+                initiated_by=plan.initiated_by,
+            )
+            yield dg.DynamicOutput(prepared, mapping_key=step_name(name))
+
+    return refresh_from_sql
+
+
+def _restore_job() -> dg.JobDefinition:
     @dg.op(
         name=RESTORE,
         out=dg.Out(io_manager_key=IO_MANAGER),
@@ -230,8 +266,9 @@ def _restore_job(project: Project) -> dg.JobDefinition:
         session: EngineSession = getattr(context.resources, ENGINE)
         mark_process(context)
         with step_failures(context):
-            name = project.stream_table(config.stream_table).name
-            return session.synced().prepare_restore(name, config.snapshot, run_id=context.run.run_id)
+            engine = session.synced()
+            name = engine.project.stream_table(config.stream_table).name
+            return engine.prepare_restore(name, config.snapshot, run_id=context.run.run_id)
 
     @dg.graph(name="restore_stream_table")
     def restore_stream_table() -> None:

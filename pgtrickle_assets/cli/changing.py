@@ -183,9 +183,11 @@ def _own_project(path: Path | None) -> Workspace:
 
 
 def _file_of(project: Project, name: str) -> Path:
-    path = project.stream_table(name).path
+    table = project.stream_table(name)
+    path = table.path
     if path is None:
-        raise ConfigurationError(f"stream table {name} is not defined by a SQL file.", hint="Change it where it is.")
+        hint = f"Use pgtrickle.alter_stream_table('{name}', ...) or pgtrickle.drop_stream_table('{name}')."
+        raise ConfigurationError(f"stream table {name} was made from SQL, not by a file.", hint=hint)
     return root_of(project) / path
 
 

@@ -55,7 +55,9 @@ def apply(project: ProjectOption = None, as_json: JsonOption = False) -> None:
     """
     workspace = open_workspace(project, believe_names=True)
     with stderr.status("Reading the sources ..."), workspace.session() as session:
-        session.synced()
+        refused = session.synced().requests().refused
+    for name, error in refused.items():
+        stderr.print(f"warning: {name}, made from SQL, was not taken up: {error}", style="yellow", markup=False)
     # With the columns known, loading checks every name and plans every query.
     loaded = open_workspace(project, warn=False).project
     plans = {name: loaded.plan(name) for name in loaded.order}

@@ -15,9 +15,8 @@ from pgtrickle_assets.cli.output import stderr
 from pgtrickle_assets.cli.warm_spark import attach
 from pgtrickle_assets.connections import DAGSTER_DSN_VARIABLE, Connections, project_settings
 from pgtrickle_assets.errors import ConfigurationError, ServiceError
-from pgtrickle_assets.project import PROJECT_VARIABLE, Project, load_configured_project
+from pgtrickle_assets.project import PROJECT_VARIABLE, Project, believing, load_configured_project
 from pgtrickle_assets.project_config import PROJECT_FILE
-from pgtrickle_assets.schema_cache import KnownSchemas
 from pgtrickle_assets.settings import unknown_variables
 
 if TYPE_CHECKING:
@@ -152,7 +151,8 @@ def open_workspace(path: Path | None, *, believe_names: bool = False, warn: bool
     if path is None and not believe_names:
         project = load_configured_project()
     else:
-        project = Project.load(path or configured_folder(), known=KnownSchemas() if believe_names else None)
+        folder = path or configured_folder()
+        project = Project.load(folder, known=believing(folder) if believe_names else None)
     if warn:
         warn_of_unknown_variables(project)
     return Workspace(project)

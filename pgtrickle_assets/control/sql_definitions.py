@@ -106,10 +106,12 @@ class SqlRequests:
     Attributes:
         refreshes: Stream tables to refresh.
         definitions: Stream tables that were made, changed or dropped.
+        refused: Why definitions that were looked at were not taken up, by name.
     """
 
     refreshes: tuple[str, ...]
     definitions: tuple[str, ...]
+    refused: Mapping[str, str]
 
 
 def waiting(handle: Handle, project: str) -> SqlRequests:
@@ -134,8 +136,13 @@ def waiting(handle: Handle, project: str) -> SqlRequests:
         """,
         (project,),
     )
-    changed = [str(definition.name) for definition in definitions(handle, project) if definition.waits]
-    return SqlRequests(tuple(row.name for row in asked), tuple(sorted({*changed, *(row.name for row in dropped)})))
+    stored = definitions(handle, project)
+    changed = [str(definition.name) for definition in stored if definition.waits]
+    return SqlRequests(
+        tuple(row.name for row in asked),
+        tuple(sorted({*changed, *(row.name for row in dropped)})),
+        {str(definition.name): definition.error_message for definition in stored if definition.error_message},
+    )
 
 
 def prune_requests(handle: Handle, *, retention_days: int) -> int:

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from pgtrickle_assets.control import delivery as deliveries
 from pgtrickle_assets.control import frontier as frontiers
 from pgtrickle_assets.control import history as refresh_history
-from pgtrickle_assets.control import registry
+from pgtrickle_assets.control import registry, sql_definitions
 from pgtrickle_assets.control import snapshots as named_snapshots
 from pgtrickle_assets.control.frontier import EVERY_PARTITION
 from pgtrickle_assets.control.statuses import InitiatedBy
 from pgtrickle_assets.control.statuses import StreamTableStatus as Status
-from pgtrickle_assets.errors import ControlError
+from pgtrickle_assets.errors import ConfigurationError, ControlError
 from pgtrickle_assets.lake.maintenance import recover_compactions
 from pgtrickle_assets.lake.spark_read import read_table
 from pgtrickle_assets.query.types import TableName
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from pgtrickle_assets.control.snapshots import NamedSnapshot
+    from pgtrickle_assets.control.sql_definitions import SqlRequests
     from pgtrickle_assets.project import Project
     from pgtrickle_assets.schema_cache import KnownSchemas
     from pgtrickle_assets.settings import Settings
@@ -82,10 +83,10 @@ class RefreshEngine:
         Returns:
             What it saw of the sources and of foreign lake tables.
         """
-        known = observe(self._workspace)
-        register(self._workspace)
+        observed = observe(self._workspace)
+        register(self._workspace, observed)
         self._recover()
-        return known
+        return observed.known
 
     def validate(self) -> KnownSchemas:
         """Plan every query on what sources and lake have now; registers and makes nothing.
@@ -93,10 +94,23 @@ class RefreshEngine:
         Returns:
             What it saw of the sources and of foreign lake tables.
         """
-        known = observe(self._workspace)
-        for name in self.project.order:
-            self._workspace.definition(name)
-        return known
+        observed = observe(self._workspace)
+        for table in self.project.stream_tables:
+            if table.table in observed.refused and not table.from_sql:
+                raise ConfigurationError(
+                    f"there is a stream table {table.name} that was made from SQL.",
+                    hint=f"Drop it there first: SELECT pgtrickle.drop_stream_table('{table.name}');",
+                )
+            self._workspace.definition(table.name)
+        return observed.known
+
+    def requests(self) -> SqlRequests:
+        """What was asked for from SQL and waits; refreshes of what is paused wait on and are not in it."""
+        with self._workspace.lake.connection() as connection:
+            asked = sql_definitions.waiting(connection, self.project.name)
+        paused, known = self.paused(), self.project.order
+        free = [n for n in asked.refreshes if n not in known or not paused.intersection(self.project.closure([n]))]
+        return replace(asked, refreshes=tuple(free))
 
     def effect_of(self, name: str) -> Effect:
         """What registering a stream table as the project now has it would do; call `validate` first."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from pgtrickle_assets.control.sql_definitions import SqlDefinition
     from pgtrickle_assets.project import Project
     from pgtrickle_assets.query.types import TableName
+    from pgtrickle_assets.schema_cache import KnownSchemas
+
+    Build = Callable[[Sequence[StreamTable]], Project]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +31,21 @@ class TakenUp:
     refused: Mapping[TableName, str]
 
 
-def take_up(project: Project, definitions: Sequence[SqlDefinition]) -> TakenUp:
+def take_up(project: Project, known: KnownSchemas, definitions: Sequence[SqlDefinition]) -> TakenUp:
     """Add stream tables from SQL to a project; its own win where both define one.
 
     Args:
-        project: The project, with what is known of its sources; stream tables that it has from SQL are forgotten.
+        project: The project; stream tables that it has from SQL are forgotten.
+        known: What is known of sources and lake.
         definitions: The definitions.
 
     Raises:
         ConfigurationError: The project's own stream tables do not load, whatever SQL adds.
     """
+
+    def build(tables: Sequence[StreamTable]) -> Project:
+        return project.with_stream_tables(tables, known=known)
+
     own = {table.name: table for table in project.stream_tables if not table.from_sql}
     refused: dict[TableName, str] = {}
     offered: list[StreamTable] = []
@@ -53,15 +61,15 @@ def take_up(project: Project, definitions: Sequence[SqlDefinition]) -> TakenUp:
         except ConfigurationError as error:
             refused[definition.name] = str(error)
     try:
-        return TakenUp(_planned(project, [*own.values(), *offered], offered), refused)
+        return TakenUp(_planned(build, [*own.values(), *offered], offered), refused)
     except ConfigurationError as error:
         if not offered:
             raise
-        return _one_by_one(project, list(own.values()), offered, refused, error)
+        return _one_by_one(build, list(own.values()), offered, refused, error)
 
 
 def _one_by_one(
-    project: Project,
+    build: Build,
     accepted: list[StreamTable],
     offered: list[StreamTable],
     refused: dict[TableName, str],
@@ -71,7 +79,7 @@ def _one_by_one(
     errors: dict[str, str] = {}
     found: Project | None = None
     try:
-        found = project.with_stream_tables(accepted)
+        found = build(accepted)
     except ConfigurationError as error:
         # The files may read what SQL makes.
         problem = error
@@ -80,7 +88,7 @@ def _one_by_one(
         added = False
         for table in list(offered):
             try:
-                found = _planned(project, [*accepted, table], [table])
+                found = _planned(build, [*accepted, table], [table])
             except ConfigurationError as error:
                 errors[table.name] = str(error)
                 continue
@@ -92,13 +100,13 @@ def _one_by_one(
     return TakenUp(found, {**refused, **{table.table: errors[table.name] for table in offered}})
 
 
-def _planned(project: Project, tables: Sequence[StreamTable], new: Sequence[StreamTable]) -> Project:
+def _planned(build: Build, tables: Sequence[StreamTable], new: Sequence[StreamTable]) -> Project:
     """The project with these stream tables; the new ones can be planned.
 
     Raises:
         ConfigurationError: It cannot be.
     """
-    candidate = project.with_stream_tables(tables)
+    candidate = build(tables)
     for table in new:
         if candidate.plan(table.name) is None:
             raise ConfigurationError(f"stream table {table.name}: the columns of what it reads are not known.")

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from pgtrickle_assets.control import delivery as deliveries
-from pgtrickle_assets.control import history, retention
+from pgtrickle_assets.control import history, retention, sql_definitions
 from pgtrickle_assets.lake.compaction_plan import CompactionPolicy
 from pgtrickle_assets.lake.kept_statistics import mend_statistics
 from pgtrickle_assets.lake.maintenance import (
@@ -100,6 +100,7 @@ def maintain(lake: Lake, settings: Settings, *, dry_run: bool = False) -> Upkeep
         days = settings.history_retention_days
         with lake.connection() as connection:
             pruned = history.prune(connection, retention_days=days)
+            sql_definitions.prune_requests(connection, retention_days=days)
             retention.prune_provenance(connection, retention_days=days, kept_from=lake.oldest())
         return _report(lake, settings, compactions, expired, deleted, orphans, pruned, dry_run=False)
 

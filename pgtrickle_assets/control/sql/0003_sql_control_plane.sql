@@ -44,7 +44,7 @@ SELECT
     r.requested_at,
     CASE
         WHEN h.refresh_id IS NOT NULL THEN h.status
-        WHEN s.pgt_id IS NULL AND d.refused_at IS NOT NULL THEN 'FAILED'
+        WHEN d.refused_at IS NOT NULL AND coalesce(s.origin, 'sql') = 'sql' THEN 'FAILED'
         WHEN s.pgt_id IS NULL AND d.pgt_name IS NULL THEN 'FAILED'
         ELSE 'WAITING'
     END AS status,

@@ -68,7 +68,7 @@ def test_later_versions_are_added_to_an_older_schema(database):
 
 
 def test_a_missing_schema_is_an_error_that_says_what_to_run(database):
-    with psycopg.connect(database) as connection, pytest.raises(ControlError, match="pgtrickle apply"):
+    with psycopg.connect(database) as connection, pytest.raises(ControlError, match="pgtrickle migrate"):
         require_current(connection)
     with psycopg.connect(database) as connection:
         assert schema_version(connection) is None

@@ -122,20 +122,17 @@ def test_a_stream_table_that_is_read_cannot_be_deleted_by_hand(catalog):
         catalog.execute("DELETE FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'orders'")
 
 
-def test_a_name_of_another_project_or_of_sql_is_refused(catalog):
+def test_a_name_of_another_project_is_refused(catalog):
     sync(catalog, "p", [orders])
     with pytest.raises(ControlError, match="belongs to project 'p'"):
         sync(catalog, "q", [orders])
-    catalog.execute("UPDATE pgtrickle.pgt_stream_tables SET origin = 'sql'")
-    with pytest.raises(ControlError, match="was made from SQL"):
-        sync(catalog, "p", [orders])
 
 
-def test_stream_tables_made_from_sql_stay(catalog):
-    sync(catalog, "p", [orders])
-    catalog.execute("UPDATE pgtrickle.pgt_stream_tables SET origin = 'sql'")
-    assert sync(catalog, "p", []).removed == ()
-    assert registry.find(catalog, SILVER) is not None
+def test_a_stream_table_may_move_between_sql_and_a_file(catalog):
+    ids = sync(catalog, "p", [replace(orders, origin=Origin.SQL, origin_path=None)]).ids
+    result = sync(catalog, "p", [orders])
+    assert (result.ids, result.altered) == (ids, (SILVER,))
+    assert registry.find(catalog, SILVER).origin == "file"
 
 
 def test_an_unregistered_upstream_is_an_error_and_nothing_is_kept(catalog):

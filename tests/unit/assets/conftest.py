@@ -15,6 +15,7 @@ import pytest
 
 from pgtrickle_assets import Project, StreamTable, build_definitions
 from pgtrickle_assets.assets.keys import ENGINE
+from pgtrickle_assets.control.sql_definitions import SqlRequests
 from pgtrickle_assets.query.types import TableName
 from pgtrickle_assets.refresh.model import (
     CheckReport,
@@ -48,6 +49,11 @@ class RecordingEngine:
     last_refresh: dict = field(default_factory=dict)
     statuses: dict = field(default_factory=dict)
     snapshot: int = 10
+    project: Project | None = None
+    sql_requests: SqlRequests = field(default_factory=lambda: SqlRequests((), (), {}))
+
+    def requests(self):
+        return self.sql_requests
 
     def _record(self, *call):
         self.calls.append(call)
@@ -192,8 +198,15 @@ def definitions(project, engine):
 
 
 def definitions_of(project, engine):
+    engine.project = project
     opened = engine_resource(project, lambda *_: nullcontext(engine))
     return build_definitions(project, resources={ENGINE: opened})
+
+
+@pytest.fixture
+def serve(engine):
+    """Builds the definitions of another project."""
+    return lambda project: definitions_of(project, engine)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dagster as dg
 import pytest
 
+from pgtrickle_assets import Project, StreamTable
 from pgtrickle_assets.errors import ConfigurationError
 
 DAY, REGION, ITEMS = (
@@ -190,3 +191,28 @@ def test_a_named_stream_table_that_is_paused_or_reads_a_paused_one_fails_the_run
         failure = next(event for event in result.all_events if event.is_step_failure)
         assert "pgtrickle resume silver.items" in failure.step_failure_data.user_failure_data.description
     assert engine.asked("prepare") == []
+
+
+def test_what_sql_made_since_the_code_was_loaded_is_refreshed_too(definitions, instance, engine, project):
+    made = [
+        StreamTable(name="gold.late", query="SELECT r FROM gold.later", from_sql=True),
+        StreamTable(name="gold.later", query="SELECT r FROM gold.by_region", from_sql=True),
+    ]
+    engine.project = project.with_stream_tables([*project.stream_tables, *made])
+    engine.touched = {"gold.late": ["all"]}
+    assert run(definitions, instance).success
+    assert [call[0] for call in engine.asked("prepare")][-2:] == ["gold.later", "gold.late"]
+    assert materialized(instance, dg.AssetKey(["gold", "late"])) == ["all"]
+
+    engine.calls.clear()
+    assert run(definitions, instance, stream_tables=["gold.later"]).success
+    assert [call[0] for call in engine.asked("prepare")] == ["silver.items", "gold.by_region", "gold.later"]
+    assert {call[2] for call in engine.asked("prepare")} == {engine.snapshot}
+
+
+def test_a_project_without_stream_tables_can_refresh_what_sql_makes(instance, engine, serve, tmp_path):
+    empty = Project([], home=tmp_path / "home")
+    definitions = serve(empty)
+    engine.project = empty.with_stream_tables([StreamTable(name="gold.a", query="SELECT 1 AS x", from_sql=True)])
+    assert run(definitions, instance).success
+    assert [call[0] for call in engine.asked("prepare")] == ["gold.a"]

@@ -11,6 +11,7 @@ import pytest
 
 from pgtrickle_assets.assets.automation import CALM, due_tables
 from pgtrickle_assets.assets.processes import PROCESS_TAG, process_mark
+from pgtrickle_assets.control.sql_definitions import SqlRequests
 from pgtrickle_assets.errors import SourceError
 
 
@@ -155,3 +156,24 @@ def test_due_tables_follow_cron(rebuild_project, now):
 def test_sensors_run_by_themselves(definitions):
     for name in ("source_changes", "due_refreshes"):
         assert definitions.resolve_sensor_def(name).default_status == dg.DefaultSensorStatus.RUNNING
+
+
+def test_a_tick_takes_up_what_sql_has_asked_for(definitions, instance, engine):
+    assert tick(definitions, instance, "sql_requests").run_requests == []
+    engine.sql_requests = SqlRequests(("gold.by_day",), ("gold.late",), {})
+    (request,) = tick(definitions, instance, "sql_requests").run_requests
+    config = {"initiated_by": "MANUAL", "stream_tables": ["gold.by_day"]}
+    assert request.run_config == {"ops": {"capture": {"config": config}}}
+    # What was made or dropped is taken up by a run that refreshes nothing.
+    engine.sql_requests = SqlRequests((), ("gold.late",), {})
+    (request,) = tick(definitions, instance, "sql_requests").run_requests
+    assert request.run_config["ops"]["capture"]["config"]["stream_tables"] == []
+    add_run(instance, definitions, dg.DagsterRunStatus.STARTED, **{PROCESS_TAG: process_mark()})
+    assert tick(definitions, instance, "sql_requests").run_requests == []
+
+
+def test_a_run_for_no_stream_table_registers_and_refreshes_nothing(definitions, instance, engine):
+    config = {"ops": {"capture": {"config": {"stream_tables": []}}}}
+    assert definitions.resolve_job_def("refresh").execute_in_process(instance=instance, run_config=config).success
+    assert engine.asked("sync") == [()]
+    assert engine.asked("prepare") == []
