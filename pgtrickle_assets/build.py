@@ -18,6 +18,7 @@ from resources.ducklake_io_manager import ducklake_io_manager
 from resources.engine import engine_resource
 from resources.postgres import postgres_resource
 from resources.spark import spark_resource
+from sensors.delivery_retries import delivery_retries_sensor
 from sensors.due_refreshes import due_refreshes_sensor
 from sensors.source_changes import source_changes_sensor
 from sensors.sql_requests import sql_requests_sensor
@@ -52,7 +53,7 @@ def build_definitions(project: Project, *, resources: Mapping[str, Any] | None =
 def _build(project: Project, resources: Mapping[str, Any]) -> dg.Definitions:
     jobs = build_jobs(project)
     refresh = next((job for job in jobs if job.name == REFRESH), None)
-    builders = (source_changes_sensor, due_refreshes_sensor, sql_requests_sensor)
+    builders = (source_changes_sensor, due_refreshes_sensor, delivery_retries_sensor, sql_requests_sensor)
     sensors = [build(project, refresh) for build in builders if refresh is not None]
     cron = project_settings(project).maintenance_schedule
     schedules = [maintenance_schedule(job, cron) for job in jobs if job.name == MAINTAIN and cron]

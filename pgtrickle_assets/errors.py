@@ -151,6 +151,10 @@ class CommitStateUnknownError(TransientError, LakeError):
     """The connection was lost during COMMIT; the delivery id tells on the next attempt whether it landed."""
 
 
+class DeliveryGivenUpError(LakeError):
+    """A delivery failed as often as it may for reasons that can pass; the message has the last one."""
+
+
 class ServiceError(PgTrickleError):
     """An embedded service (PostgreSQL, Java, DuckDB extension, Spark) is missing, does not start or does not answer."""
 

@@ -80,7 +80,7 @@ class Settings(BaseSettings):
     ducklake_sink_failure_mode: Literal["warn", "error"] = _setting(
         "warn",
         "What a delivery that is given up means for the run.",
-        effect="`warn` keeps the run green, `pgtrickle sink-status` and the history show it; `error` fails the run.",
+        effect="`warn` keeps the run green and fails the check `delivered`; `error` fails the run.",
         group="Lake",
     )
     ducklake_compaction_policy: Literal["fallback", "error"] = _setting(

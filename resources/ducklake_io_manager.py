@@ -44,6 +44,7 @@ class DuckLakeIOManager(dg.IOManager):
             result = self._session.engine.deliver(obj)
         # Stream tables made from SQL may have come since this code location was loaded.
         table = self._session.engine.project.stream_table(str(result.stream_table))
+        self._session.results[table.name] = result
         context.log.info(
             "%s: +%d -%d rows in %.2f s, %s",
             table.name,

@@ -18,7 +18,7 @@ from pgtrickle_assets.schedules import Calculated, is_due
 
 if TYPE_CHECKING:
     from pgtrickle_assets.project import Project
-    from pgtrickle_assets.refresh.model import StreamTableStatus
+    from pgtrickle_assets.refresh.model import DueRetry, StreamTableStatus
 
 CALM: Final = json.dumps({"version": 1, "failures": 0})
 """Cursor of a sensor whose last tick met no error. (An empty one would leave the old one in place.)"""
@@ -102,11 +102,37 @@ def named_request(names: Sequence[str], reason: str) -> dg.RunRequest:
     return dg.RunRequest(run_config={"ops": {START: {"config": config}}}, tags={"pgtrickle/reason": reason})
 
 
+def retry_requests(due: Sequence[DueRetry]) -> list[dg.RunRequest]:
+    """Runs of `refresh` that try failed deliveries again: one for all whole stream tables, one per set of partitions.
+
+    A set of partitions is asked for as it was, because that is what finds its delivery and goes on counting attempts.
+    """
+    whole = list(dict.fromkeys(retry.stream_table for retry in due if retry.partitions is None))
+    sets = dict.fromkeys(
+        (retry.stream_table, retry.partitions)
+        for retry in due
+        if retry.partitions is not None and retry.stream_table not in whole
+    )
+    configs: list[dict[str, Any]] = [{"stream_tables": whole}] if whole else []
+    configs += [{"stream_tables": [name], "partitions": list(keys or ())} for name, keys in sets]
+    tags = {"pgtrickle/reason": "a delivery is tried again"}
+    return [
+        dg.RunRequest(run_config={"ops": {START: {"config": {**config, "initiated_by": "RETRY"}}}}, tags=tags)
+        for config in configs
+    ]
+
+
+def busy_reason(instance: dg.DagsterInstance) -> str | None:
+    """Which refresh is queued or running, if any."""
+    running = running_runs(instance, {REFRESH, REBUILD})
+    return f"run {running[0].run_id} is {running[0].status.value.lower()}" if running else None
+
+
 def reason_to_wait(instance: dg.DagsterInstance, now: datetime) -> str | None:
     """Why no refresh may start now: one is queued or running, or the last ones failed a moment ago."""
-    running = running_runs(instance, {REFRESH, REBUILD})
-    if running:
-        return f"run {running[0].run_id} is {running[0].status.value.lower()}"
+    busy = busy_reason(instance)
+    if busy is not None:
+        return busy
     failures, ended = 0, None
     for record in instance.get_run_records(dg.RunsFilter(job_name=REFRESH), limit=_RUNS_LOOKED_AT):
         if record.dagster_run.status != dg.DagsterRunStatus.FAILURE:

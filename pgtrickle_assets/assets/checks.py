@@ -5,6 +5,7 @@ from typing import Final
 
 import dagster as dg
 
+from pgtrickle_assets.assets.delivered_check import DELIVERED, delivered_check
 from pgtrickle_assets.assets.engine import EngineSession
 from pgtrickle_assets.assets.failures import step_failures
 from pgtrickle_assets.assets.keys import ENGINE, SPARK, SPARK_POOL, lake_key
@@ -87,6 +88,7 @@ def _fresh(table: StreamTable) -> dg.AssetChecksDefinition:
 _BUILDERS: Final[dict[str, Callable[[StreamTable], dg.AssetChecksDefinition]]] = {
     EQUALS_FULL: _equals_full,
     AGREES_WITH_DUCKDB: _agrees_with_duckdb,
+    DELIVERED: delivered_check,
     FRESH: _fresh,
 }
 

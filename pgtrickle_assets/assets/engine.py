@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pgtrickle_assets.project import Project
     from pgtrickle_assets.refresh.model import (
         CheckReport,
+        DueRetry,
         Effect,
         Freshness,
         Lag,
@@ -148,6 +149,10 @@ class Engine(Protocol):
         """One line per stream table."""
         ...
 
+    def due_retries(self) -> Sequence[DueRetry]:
+        """Failed deliveries that may be tried again now, those that dead processes left among them."""
+        ...
+
     def history(self, name: str | None, limit: int) -> Sequence[Mapping[str, Any]]:
         """The latest refreshes, newest first: the columns of `pgt_refresh_history`, `stream_table` and `seconds`."""
         ...
@@ -170,7 +175,9 @@ OpenEngine = Callable[["Project", SparkProvider], AbstractContextManager[Engine]
 
 
 class EngineSession:
-    """An engine that opens at its first use and stays open for a run, with the cut that the run has pinned.
+    """An engine that opens at its first use and stays open for a run.
+
+    It also carries what the run has pinned, `cut`, and what it has delivered, `results` by stream table.
 
     Args:
         project: The project.
@@ -181,6 +188,7 @@ class EngineSession:
     def __init__(self, project: Project, spark: SparkProvider, open_engine: OpenEngine) -> None:
         self.project = project
         self.cut: int | None = None
+        self.results: dict[str, RefreshResult] = {}
         self._spark = spark
         self._open = open_engine
         self._lock = RLock()

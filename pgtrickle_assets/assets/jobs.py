@@ -13,6 +13,7 @@ import dagster as dg
 from pydantic import Field
 
 from pgtrickle_assets.assets.checks import check_names
+from pgtrickle_assets.assets.delivered_check import log_delivered
 from pgtrickle_assets.assets.engine import EngineSession
 from pgtrickle_assets.assets.failures import step_failures
 from pgtrickle_assets.assets.keys import ENGINE, IO_MANAGER, RUN_PLAN, SPARK, SPARK_POOL, identifier, lake_key
@@ -207,6 +208,7 @@ def _stream_table_op(table: StreamTable) -> dg.OpDefinition:
                 initiated_by=plan.initiated_by,
             )
             yield dg.Output(prepared, "refreshed")
+            log_delivered(session, context, table)
         yield dg.Output(None, "done")
 
     return refresh_stream_table

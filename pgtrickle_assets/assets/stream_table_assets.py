@@ -1,11 +1,12 @@
 """One partitioned asset per stream table; its materialization is a refresh."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 from pydantic import Field
 
+from pgtrickle_assets.assets.delivered_check import log_delivered
 from pgtrickle_assets.assets.engine import EngineSession
 from pgtrickle_assets.assets.failures import step_failures
 from pgtrickle_assets.assets.keys import ENGINE, IO_MANAGER, SPARK, SPARK_POOL, identifier, lake_key
@@ -58,12 +59,15 @@ def _stream_table_asset(project: Project, table: StreamTable) -> dg.AssetsDefini
         metadata=definition_metadata(project, table, project.plan(table.name)),
         op_tags={"pgtrickle/stream_table": identifier(table.name)},
     )
-    def refresh(context: dg.AssetExecutionContext, config: RefreshConfig) -> Any:
+    def refresh(context: dg.AssetExecutionContext, config: RefreshConfig) -> Iterator[dg.Output[Any]]:
         session: EngineSession = getattr(context.resources, ENGINE)
         mark_process(context)
-        return prepare(
+        prepared = prepare(
             session, context, table.name, partitions=asked_partitions(context), full=config.full, initiated_by="MANUAL"
         )
+        # The IO manager delivers while this waits.
+        yield dg.Output(prepared)
+        log_delivered(session, context, table)
 
     return refresh
 

@@ -1,7 +1,7 @@
 """Deliveries into the lake and their state machine.
 
     PENDING -> WRITING -> DELIVERED
-    PENDING, WRITING -> FAILED_RETRYABLE -> WRITING ...
+    PENDING, WRITING -> FAILED_RETRYABLE -> WRITING (the same refresh) or PENDING (a later one takes it up)
     PENDING, WRITING, FAILED_RETRYABLE -> FAILED_PERMANENT
 
 Every step names its owner; a process that was declared dead can take none, so that it cannot commit what somebody else
@@ -33,7 +33,9 @@ TRANSITIONS: Final[Mapping[DeliveryStatus, frozenset[DeliveryStatus]]] = {
     DeliveryStatus.WRITING: frozenset(
         {DeliveryStatus.DELIVERED, DeliveryStatus.FAILED_RETRYABLE, DeliveryStatus.FAILED_PERMANENT}
     ),
-    DeliveryStatus.FAILED_RETRYABLE: frozenset({DeliveryStatus.WRITING, DeliveryStatus.FAILED_PERMANENT}),
+    DeliveryStatus.FAILED_RETRYABLE: frozenset(
+        {DeliveryStatus.PENDING, DeliveryStatus.WRITING, DeliveryStatus.FAILED_PERMANENT}
+    ),
     DeliveryStatus.DELIVERED: frozenset(),
     DeliveryStatus.FAILED_PERMANENT: frozenset(),
 }
@@ -43,6 +45,10 @@ OPEN: Final = (DeliveryStatus.PENDING, DeliveryStatus.WRITING)
 """Statuses of a delivery that some process is working on."""
 
 ABANDONED: Final = "The process that delivered ended without finishing."
+
+_NOBODY: Final = "nobody, was "
+_FIRST_PAUSE_SECONDS: Final = 5.0
+_LONGEST_PAUSE_SECONDS: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +121,7 @@ def create(handle: Handle, pgt_id: int, *, refresh_id: int, partitions: Sequence
         partitions: Partitions it covers; None for all.
 
     Returns:
-        The delivery: PENDING with no attempts, or FAILED_RETRYABLE with those it had.
+        The delivery, PENDING, with the attempts it had.
     """
     wanted = None if partitions is None else sorted(partitions)
     taken = fetch_one(
@@ -123,7 +129,7 @@ def create(handle: Handle, pgt_id: int, *, refresh_id: int, partitions: Sequence
         Delivery,
         """
         UPDATE pgtrickle.pgt_ducklake_sink_delivery AS d
-        SET owner = %s, refresh_id = %s, heartbeat_at = clock_timestamp()
+        SET status = 'PENDING', owner = %s, refresh_id = %s, heartbeat_at = clock_timestamp(), retry_at = NULL
         WHERE d.delivery_id = (
             SELECT delivery_id FROM pgtrickle.pgt_ducklake_sink_delivery
             WHERE stream_table_id = %s AND status = 'FAILED_RETRYABLE' AND partitions IS NOT DISTINCT FROM %s::text[]
@@ -332,20 +338,35 @@ def fail_abandoned(handle: Handle, *, dead_after_seconds: float, max_retries: in
         Delivery,
         """
         UPDATE pgtrickle.pgt_ducklake_sink_delivery AS d
-        SET status = CASE WHEN attempt_count <= %s THEN 'FAILED_RETRYABLE' ELSE 'FAILED_PERMANENT' END,
-            retry_at = CASE WHEN attempt_count <= %s THEN clock_timestamp() END,
-            finished_at = CASE WHEN attempt_count <= %s THEN NULL ELSE clock_timestamp() END,
-            last_error = %s, owner = 'nobody, was ' || owner
-        WHERE delivery_id = ANY(%s)
+        SET status = CASE WHEN counted.attempts <= %s THEN 'FAILED_RETRYABLE' ELSE 'FAILED_PERMANENT' END,
+            retry_at = CASE WHEN counted.attempts <= %s THEN clock_timestamp()
+                + make_interval(secs => least(%s * 2.0 ^ counted.attempts, %s) * (0.5 + random() / 2)) END,
+            finished_at = CASE WHEN counted.attempts <= %s THEN NULL ELSE clock_timestamp() END,
+            attempt_count = counted.attempts, last_error = %s, owner = %s || owner
+        FROM (
+            -- Dying before an attempt counts as one: it must not go on for ever.
+            SELECT delivery_id AS id, attempt_count + (status = 'PENDING')::int AS attempts
+            FROM pgtrickle.pgt_ducklake_sink_delivery
+        ) AS counted
+        WHERE d.delivery_id = counted.id AND d.delivery_id = ANY(%s)
         RETURNING d.*
         """,
-        (max_retries, max_retries, max_retries, ABANDONED, dead),
-    )
+        (
+            max_retries, max_retries, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS,
+            max_retries, ABANDONED, _NOBODY, dead,
+        ),
+    )  # fmt: skip
 
 
-def due_retries(handle: Handle) -> list[Delivery]:
-    """Deliveries that may be tried again now, oldest first."""
-    return fetch(
+def due_retries(handle: Handle, *, dead_after_seconds: float) -> list[Delivery]:
+    """Deliveries that may be tried again now and that nobody works on, oldest first.
+
+    Args:
+        handle: Connection or cursor.
+        dead_after_seconds: As for `fail_abandoned`; a live process that waits for its own next attempt keeps its
+            delivery.
+    """
+    due = fetch(
         handle,
         Delivery,
         """
@@ -354,6 +375,21 @@ def due_retries(handle: Handle) -> list[Delivery]:
         ORDER BY retry_at, delivery_id
         """,
     )
+    silent = fetch(
+        handle,
+        _Id,
+        """
+        SELECT delivery_id FROM pgtrickle.pgt_ducklake_sink_delivery
+        WHERE status = 'FAILED_RETRYABLE' AND clock_timestamp() - heartbeat_at > make_interval(secs => %s)
+        """,
+        (dead_after_seconds,),
+    )
+    given_away = {row.delivery_id for row in silent}
+    return [
+        row
+        for row in due
+        if row.owner.startswith(_NOBODY) or row.delivery_id in given_away or is_certainly_dead(row.owner)
+    ]
 
 
 def get(handle: Handle, delivery_id: str) -> Delivery | None:

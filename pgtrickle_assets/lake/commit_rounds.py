@@ -6,7 +6,7 @@ import json
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pgtrickle_assets.errors import (
@@ -100,12 +100,14 @@ class CommitResult:
         snapshot_id: The new snapshot, or the earlier one when `repeated`.
         attempts: Rounds it took.
         lock_seconds: How long the catalog lock was held in the last round.
+        seconds: From the first round's start to the acknowledged COMMIT: waits for the lock and lost rounds included.
         repeated: The delivery had been committed before; nothing was written.
     """
 
     snapshot_id: int
     attempts: int
     lock_seconds: float
+    seconds: float = 0.0
     repeated: bool = False
 
 
@@ -163,13 +165,13 @@ class Attempt:
         Raises:
             LakeUnavailableError: All were lost.
         """
-        rounds = self._policy.max_attempts
+        rounds, started = self._policy.max_attempts, time.monotonic()
         for number in range(1, rounds + 1):
             if number > 1:
                 time.sleep(_pause(self._policy, number))
             result = self._run(number)
             if result is not None:
-                return result
+                return replace(result, seconds=time.monotonic() - started)
         raise LakeUnavailableError(
             f"the race for a lake snapshot was lost {rounds} times; the last reason was: {self._lost_to}",
             hint="Other writers are very busy; try again later.",

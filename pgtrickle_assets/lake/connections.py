@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -72,10 +73,20 @@ class Connections:
 
     @contextmanager
     def checkout(self) -> Iterator[CatalogConnection]:
-        """An autocommit connection; kept for reuse unless the block raises."""
+        """An autocommit connection; kept for reuse unless the block raises.
+
+        Raises:
+            LakeUnavailableError: The database cannot be reached, or went away in the block.
+            LakeError: It refused a statement of the block.
+        """
+        import psycopg
+
         connection = self._take() or self.open()
         try:
             yield connection
+        except psycopg.Error as error:
+            connection.close()
+            raise self.translate(error) from error
         except BaseException:
             connection.close()
             raise
@@ -169,8 +180,9 @@ class Connections:
         with self._lock:
             while self._idle:
                 connection = self._idle.pop()
-                if not connection.closed:
+                if not connection.closed and not _has_news(connection):
                     return connection
+                connection.close()
         return None
 
     def _give(self, connection: CatalogConnection) -> None:
@@ -182,6 +194,12 @@ class Connections:
                 self._idle.append(connection)
                 return
         connection.close()
+
+
+def _has_news(connection: CatalogConnection) -> bool:
+    """Whether the server said something while the connection was idle: good-bye, as a restart does. No round trip."""
+    readable, _, _ = select.select([connection.fileno()], [], [], 0)
+    return bool(readable)
 
 
 def _read_only(connection: CatalogConnection, work: Callable[[CatalogConnection], T]) -> T:

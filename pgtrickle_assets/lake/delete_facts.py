@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from pgtrickle_assets.errors import LakeError
-from pgtrickle_assets.lake.storage import filesystem
+from pgtrickle_assets.lake.storage import filesystem, storage_error
 
 if TYPE_CHECKING:
     import numpy as np
@@ -86,6 +86,8 @@ class RowFacts:
                 if len(wanted) < (1 if optional else len(columns)):
                     raise LakeError(f"{path} lacks the column {columns[0]}")
                 table = parquet.read(columns=wanted)
-        except (OSError, pa.ArrowException) as error:
+        except OSError as error:
+            raise storage_error(error, path, self._options) from error
+        except pa.ArrowException as error:
             raise LakeError(f"cannot read {path}: {error}") from error
         return [table.column(name).to_numpy() for name in wanted]

@@ -15,7 +15,7 @@ from uuid import uuid4
 from pgtrickle_assets.errors import LakeError
 from pgtrickle_assets.lake.delete_facts import SNAPSHOT_ID_COLUMN, RowFacts
 from pgtrickle_assets.lake.model import LakeTable, RowDeletes
-from pgtrickle_assets.lake.storage import storage_for
+from pgtrickle_assets.lake.storage import storage_errors, storage_for
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -120,7 +120,8 @@ def _write(path: str, content: pa.Table, options: Mapping[str, str]) -> tuple[in
     pq.write_table(content, sink, compression="zstd", store_schema=False)
     data = sink.getvalue().to_pybytes()
     storage = storage_for(path, options)
-    with storage.open_output(path) as stream:
-        stream.write(data)
-    storage.make_durable(path)
+    with storage_errors(path, options):
+        with storage.open_output(path) as stream:
+            stream.write(data)
+        storage.make_durable(path)
     return len(data), int.from_bytes(data[-_MAGIC_BYTES:-4], "little")

@@ -53,7 +53,7 @@ def deleted_positions(storage: Storage, file: DataFile) -> Positions:
     try:
         return _positions(storage, file)
     except OSError as error:
-        raise storage_error(error, file.path) from error
+        raise storage_error(error, file.path, dict(storage.options)) from error
 
 
 def _positions(storage: Storage, file: DataFile) -> Positions:

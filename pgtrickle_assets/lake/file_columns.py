@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from pgtrickle_assets.errors import LakeError
-from pgtrickle_assets.lake.storage import filesystem
+from pgtrickle_assets.lake.storage import filesystem, storage_error
 
 _THREADS: Final = 16
 _FIELD_ID: Final = b"PARQUET:field_id"
@@ -46,7 +46,9 @@ class FileColumns:
         files, inner = filesystem(path, self._options)
         try:
             schema = pq.read_schema(inner, filesystem=files)
-        except (OSError, pa.ArrowException) as error:
+        except OSError as error:
+            raise storage_error(error, path, self._options) from error
+        except pa.ArrowException as error:
             raise LakeError(f"cannot read the footer of data file {path}: {error}") from error
         names: dict[int, str] = {}
         for column in schema:

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from pgtrickle_assets.errors import LakeError
 from pgtrickle_assets.lake.inlined import initial_value
 from pgtrickle_assets.lake.model import DataFile, InlinedRows, LakeColumn, LakeTable
-from pgtrickle_assets.lake.storage import Storage
+from pgtrickle_assets.lake.storage import Storage, storage_errors
 from pgtrickle_assets.lake.types import arrow_type
 from pgtrickle_assets.query.types import ColumnType
 
@@ -75,7 +75,7 @@ def text_uuid_files(storage: Storage, files: Sequence[DataFile], columns: Sequen
         sources = [column.source for column in file_columns(uuids, file) if column.source is not None]
         if file.mapping_id is None or not sources:
             continue
-        with storage.open_input(file.path) as source:
+        with storage_errors(file.path, dict(storage.options)), storage.open_input(file.path) as source:
             schema = pq.read_schema(source)
         if any(_holds_text(schema.field(name).type) for name in sources):
             found.add(file.id)

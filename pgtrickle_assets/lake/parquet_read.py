@@ -54,7 +54,7 @@ def live_batches(
                 yield _read(reader, file, columns, list(chosen), start, wanted, positions=positions)
                 start += rows
     except OSError as error:
-        raise storage_error(error, file.path) from error
+        raise storage_error(error, file.path, dict(storage.options)) from error
 
 
 def rows_at(storage: Storage, file: DataFile, columns: Sequence[FileColumn], wanted: Positions) -> pa.Table:
@@ -73,7 +73,7 @@ def rows_at(storage: Storage, file: DataFile, columns: Sequence[FileColumn], wan
                 inside = wanted[(wanted >= start) & (wanted < ends[group])]
                 parts.append(_read(reader, file, columns, [group], start, inside))
     except OSError as error:
-        raise storage_error(error, file.path) from error
+        raise storage_error(error, file.path, dict(storage.options)) from error
     return pa.concat_tables(parts) if parts else empty_rows(columns)
 
 

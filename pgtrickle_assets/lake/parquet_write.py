@@ -89,7 +89,7 @@ class TableWriter:
         table: The table, its path included.
         delivery_id: Goes into each file name.
         options: Layout.
-        storage_options: See `storage.STORAGE_OPTIONS`.
+        storage_options: See `storage.STORAGE_OPTIONS`; also an attribute.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class TableWriter:
         self._table = table
         self._delivery_id = delivery_id
         self._options = options
-        self._storage_options = storage_options
+        self.storage_options = storage_options
         self._open: dict[tuple[str | None, ...], _FileWriter] = {}
         self._finished: list[NewDataFile] = []
 
@@ -124,7 +124,7 @@ class TableWriter:
 
     def abandon(self) -> None:
         """Delete every file written so far, as far as the storage lets us; the rest are orphans for maintenance."""
-        storage = storage_for(self._table.path, self._storage_options)
+        storage = storage_for(self._table.path, self.storage_options)
         for writer in self._open.values():
             writer.abandon()
         for file in self._finished:
@@ -147,7 +147,7 @@ class TableWriter:
         if writer is None:
             if len(self._open) >= _OPEN_FILES:
                 self._close(next(iter(self._open)))
-            writer = _FileWriter(self._table, values, self._delivery_id, self._options, self._storage_options)
+            writer = _FileWriter(self._table, values, self._delivery_id, self._options, self.storage_options)
         self._open[values] = writer
         return writer
 

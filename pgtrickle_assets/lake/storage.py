@@ -10,7 +10,8 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
@@ -25,6 +26,7 @@ from pgtrickle_assets.errors import (
     LakeHistoryExpiredError,
     StorageUnavailableError,
 )
+from pgtrickle_assets.lake import s3
 
 STORAGE_OPTIONS: Final = frozenset(
     {
@@ -43,9 +45,6 @@ through pyarrow).
 _SCHEMES: Final = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "abfss": "az"}
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 _DENIED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
-_DEFAULT_CONNECT_TIMEOUT: Final = 5.0
-_DEFAULT_REQUEST_TIMEOUT: Final = 30.0
-_DEFAULT_ATTEMPTS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +63,12 @@ class Storage:
     Attributes:
         filesystem: The pyarrow filesystem.
         prefix: What stands before the filesystem's own paths, `""` or a scheme such as `s3://`.
+        options: The options it was made with, sorted. Secret.
     """
 
     filesystem: fs.FileSystem
     prefix: str
+    options: s3.Options = field(default=(), repr=False)
 
     @property
     def is_local(self) -> bool:
@@ -113,7 +114,10 @@ class Storage:
         return self.filesystem.get_file_info(self.inner(path)).type == fs.FileType.File
 
     def delete(self, path: str) -> bool:
-        """Remove a file; False when it was gone already."""
+        """Remove a file; False when it was seen to be gone already."""
+        if isinstance(self.filesystem, fs.S3FileSystem):
+            s3.delete(self.inner(path), self.options)
+            return True
         try:
             self.filesystem.delete_file(self.inner(path))
         except FileNotFoundError:
@@ -152,7 +156,8 @@ def storage_for(path: str, options: Mapping[str, str] | None = None) -> Storage:
         raise ConfigurationError(
             f"no storage for scheme {scheme!r} of {path!r}", hint="Use a local path, s3://, gs:// or az://."
         )
-    return Storage(_remote(kind, tuple(sorted(given.items()))), f"{scheme}://")
+    items = tuple(sorted(given.items()))
+    return Storage(_remote(kind, items), f"{scheme}://", items)
 
 
 def filesystem(path: str, options: Mapping[str, str] | None = None) -> tuple[fs.FileSystem, str]:
@@ -165,10 +170,11 @@ def filesystem(path: str, options: Mapping[str, str] | None = None) -> tuple[fs.
     return storage.filesystem, storage.inner(path)
 
 
-def storage_error(error: OSError, path: str) -> LakeError:
-    """Our error for a failed file operation under `path`: transient unless the operating system says otherwise.
+def storage_error(error: OSError, path: str, options: Mapping[str, str] | None = None) -> LakeError:
+    """Our error for a failed file operation under `path`: transient unless the system or the server says otherwise.
 
-    Object-store clients report everything but "not found" and "denied" without an error number, after having retried.
+    Object-store clients report everything but "not found" without an error number, after having retried; S3 is then
+    asked about the bucket.
     """
     reason = os.strerror(error.errno) if error.errno else str(error).partition("\n")[0]
     if isinstance(error, FileNotFoundError):
@@ -178,9 +184,28 @@ def storage_error(error: OSError, path: str) -> LakeError:
         )
     if error.errno in _NO_SPACE:
         return LakeError(f"no space is left for files under {path}", hint="Free space, then refresh again.")
-    if isinstance(error, PermissionError) or error.errno in _DENIED:
+    verdict = "unknown" if error.errno else _diagnosis(path, options)
+    if isinstance(error, PermissionError) or error.errno in _DENIED or verdict == "denied":
         return LakeError(f"access to files under {path} is denied ({reason})", hint="Check owner, mode or credentials.")
+    if verdict == "missing":
+        return LakeError(f"the bucket of {path} does not exist", hint="Create it, or correct the lake's data_path.")
     return StorageUnavailableError(f"the storage under {path} failed: {reason}", hint="It is tried again.")
+
+
+@contextmanager
+def storage_errors(path: str, options: Mapping[str, str] | None) -> Iterator[None]:
+    """Turns failed file operations of the block into our errors; see `storage_error`."""
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(error, path, options) from error
+
+
+def _diagnosis(path: str, options: Mapping[str, str] | None) -> str:
+    scheme, separator, inner = path.partition("://")
+    if not separator or _SCHEMES.get(scheme) != "s3":
+        return "unknown"
+    return s3.diagnosis(inner, tuple(sorted((options or {}).items())))
 
 
 def reads_natively(path: str, options: Mapping[str, str] | None = None) -> bool:
@@ -224,47 +249,10 @@ def _local() -> fs.LocalFileSystem:
 def _remote(kind: str, options: tuple[tuple[str, str], ...]) -> fs.FileSystem:
     given = dict(options)
     if kind == "s3":
-        return _s3(given)
+        return s3.filesystem(options)
     if kind == "gs":
-        scheme, host = _endpoint(given)
+        scheme, host = s3.endpoint_of(given)
         return fs.GcsFileSystem(anonymous=given.get("anonymous") == "true", endpoint_override=host, scheme=scheme)
     if "account_name" not in given:
         raise ConfigurationError("Azure storage needs the storage option account_name")
     return fs.AzureFileSystem(account_name=given["account_name"], account_key=given.get("account_key"))
-
-
-def _s3(given: Mapping[str, str]) -> fs.FileSystem:
-    scheme, host = _endpoint(given)
-    if host:
-        # Most servers that are not AWS refuse the checksums that the SDK otherwise adds to every upload.
-        os.environ.setdefault("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
-        os.environ.setdefault("AWS_RESPONSE_CHECKSUM_VALIDATION", "when_required")
-    return fs.S3FileSystem(
-        access_key=given.get("access_key_id"),
-        secret_key=given.get("secret_access_key"),
-        session_token=given.get("session_token"),
-        anonymous=given.get("anonymous") == "true",
-        region=given.get("region") or ("us-east-1" if host else None),
-        endpoint_override=host,
-        scheme=scheme,
-        connect_timeout=_number(given, "connect_timeout", _DEFAULT_CONNECT_TIMEOUT),
-        request_timeout=_number(given, "request_timeout", _DEFAULT_REQUEST_TIMEOUT),
-        retry_strategy=fs.AwsStandardS3RetryStrategy(
-            max_attempts=int(_number(given, "max_attempts", _DEFAULT_ATTEMPTS))
-        ),
-    )
-
-
-def _endpoint(given: Mapping[str, str]) -> tuple[str, str | None]:
-    """Scheme and `host:port` of the configured server; no host means the provider's own."""
-    scheme, separator, host = given.get("endpoint", "").rstrip("/").partition("://")
-    if separator:
-        return scheme, host
-    return ("http" if given.get("use_ssl") == "false" else "https"), scheme or None
-
-
-def _number(given: Mapping[str, str], name: str, default: float) -> float:
-    try:
-        return float(given.get(name, default))
-    except ValueError:
-        raise ConfigurationError(f"storage option {name} is not a number: {given[name]!r}") from None

@@ -119,7 +119,7 @@ def _written(writer: TableWriter, parts: Iterable[pa.Table], table: LakeTable) -
         writer.abandon()
         if isinstance(error, FileNotFoundError):
             raise LakeError(f"there is no place for files at {table.path}", hint="Create the bucket.") from error
-        raise storage_error(error, table.path) from error
+        raise storage_error(error, table.path, writer.storage_options) from error
 
 
 def _named(batch: pa.RecordBatch, names: list[str]) -> pa.Table:

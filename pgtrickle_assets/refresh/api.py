@@ -26,6 +26,7 @@ from pgtrickle_assets.refresh import snapshots as taking
 from pgtrickle_assets.refresh.freshness import freshness, lag_of
 from pgtrickle_assets.refresh.model import (
     CheckReport,
+    DueRetry,
     Effect,
     Freshness,
     Lag,
@@ -319,6 +320,25 @@ class RefreshEngine:
         """State of the deliveries by stream table."""
         with self._workspace.lake.connection() as connection:
             return [asdict(row) for row in deliveries.sink_status(connection)]
+
+    def due_retries(self) -> tuple[DueRetry, ...]:
+        """Failed deliveries of the project that may be tried again now; what dead processes left is among them."""
+        self._recover()
+        settings = self._workspace.settings
+        with self._workspace.lake.connection() as connection:
+            rows = registry.stored(connection, project=self.project.name)
+            due = deliveries.due_retries(connection, dead_after_seconds=settings.delivery_dead_after_seconds)
+        names = {row.pgt_id: str(row.name) for row in rows if str(row.name) in self.project.order}
+        return tuple(
+            DueRetry(
+                names[row.stream_table_id],
+                None if row.partitions is None else tuple(row.partitions),
+                row.attempt_count,
+                row.last_error or "",
+            )
+            for row in due
+            if row.stream_table_id in names
+        )
 
     def explain(self, name: str) -> dict[str, Any]:
         """Plan, delta plan and reasons of a stream table."""

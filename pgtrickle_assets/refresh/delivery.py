@@ -11,9 +11,14 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from pgtrickle_assets.errors import StaleFrontierError, TransientError
+from pgtrickle_assets.errors import (
+    LakeConflictError,
+    LakeUnavailableError,
+    StaleFrontierError,
+    TransientError,
+)
 from pgtrickle_assets.lake.commit import CommitPolicy, CommitResult, commit, find_commit
 
 if TYPE_CHECKING:
@@ -22,8 +27,15 @@ if TYPE_CHECKING:
     from pgtrickle_assets.lake.catalog import Lake
     from pgtrickle_assets.refresh.table_write import TableWrite
 
-FIRST_PAUSE_SECONDS = 0.1
-LONGEST_PAUSE_SECONDS = 10.0
+T = TypeVar("T")
+
+FIRST_PAUSE_SECONDS: Final = 1.0
+LONGEST_PAUSE_SECONDS: Final = 30.0
+LOST_RACE_PAUSE_SECONDS: Final = 0.1
+"""First pause after another writer was faster: nothing has to recover, so it is short."""
+
+CATALOG_PATIENCE_SECONDS: Final = 60.0
+"""How long a delivery waits for a catalog that went away, before it can note what happened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +54,12 @@ class Attempts:
 
     Attributes:
         limit: Attempts in all.
-        started: Called with the attempt's number before it begins.
+        started: Called before an attempt.
         failed: Called with the error of a failed attempt and the pause before the next; says whether there may be one.
     """
 
     limit: int
-    started: Callable[[int], None]
+    started: Callable[[], None]
     failed: Callable[[Exception, float], bool]
 
 
@@ -73,26 +85,50 @@ def deliver(
         The commit, or None when there is nothing to write.
 
     Raises:
-        TransientError: Still failing after the last attempt.
+        StaleFrontierError: Another run did the work.
+        TransientError: Still failing after the last attempt, or the catalog was away longer than
+            `CATALOG_PATIENCE_SECONDS`.
         PgTrickleError: Failed for good.
     """
-    attempt = 1
+    number = 0
     while True:
-        attempts.started(attempt)
-        pause = pause_seconds(attempt)
+        number += 1
+        patiently(attempts.started)
         try:
             return _attempt(lake, writes, identity, within, require_current)
         except Exception as error:
-            landed = find_commit(lake, "delivery_id", identity.delivery_id)
+            landed = patiently(lambda: find_commit(lake, "delivery_id", identity.delivery_id))
             if landed is not None:
-                return CommitResult(landed, attempt, 0.0, repeated=True)
+                return CommitResult(landed, number, 0.0, repeated=True)
+            pause = pause_seconds(number, error)
+            allowed = patiently(lambda error=error, pause=pause: attempts.failed(error, pause))
             # A frontier that moved means that someone else did the work: no attempt will change that.
             passing = isinstance(error, TransientError) and not isinstance(error, StaleFrontierError)
-            allowed = attempts.failed(error, pause)
-            if not (passing and allowed and attempt < attempts.limit):
+            if not (passing and allowed and number < attempts.limit):
                 raise
         time.sleep(pause)
-        attempt += 1
+
+
+def patiently(work: Callable[[], T], seconds: float = CATALOG_PATIENCE_SECONDS) -> T:
+    """Do something in the catalog's database, again and again while it cannot be reached.
+
+    Args:
+        work: Safe to repeat.
+        seconds: Longest wait.
+
+    Raises:
+        LakeUnavailableError: It stayed away.
+    """
+    deadline = time.monotonic() + seconds
+    number = 0
+    while True:
+        try:
+            return work()
+        except LakeUnavailableError:
+            if time.monotonic() > deadline:
+                raise
+        number += 1
+        time.sleep(min(0.1 * 2**number, 2.0) * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries
 
 
 def _attempt(
@@ -123,7 +159,8 @@ def _attempt(
     )
 
 
-def pause_seconds(attempt: int) -> float:
-    """Pause after a failed attempt: exponential, with full jitter."""
-    longest = min(FIRST_PAUSE_SECONDS * 2**attempt, LONGEST_PAUSE_SECONDS)
-    return random.uniform(FIRST_PAUSE_SECONDS, longest)  # noqa: S311 - spreads retries, protects nothing
+def pause_seconds(attempt: int, error: Exception) -> float:
+    """Pause after a failed attempt: exponential, with jitter."""
+    first = LOST_RACE_PAUSE_SECONDS if isinstance(error, LakeConflictError) else FIRST_PAUSE_SECONDS
+    longest = min(first * 2**attempt, LONGEST_PAUSE_SECONDS)
+    return random.uniform(longest / 2, longest)  # noqa: S311 - spreads retries, protects nothing

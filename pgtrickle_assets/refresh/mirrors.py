@@ -213,7 +213,7 @@ class MirrorCapture:
             f"Changes of {', '.join(step.mirrored.name for step in steps)}",
             {"run_id": run_id, "kind": "mirror"},
         )
-        attempts = Attempts(_ATTEMPTS, lambda _: None, _log_failure)
+        attempts = Attempts(_ATTEMPTS, lambda: None, _log_failure)
         try:
             result = deliver(self.lake, list(writes.values()), identity, attempts, within, require_current)
         finally:

@@ -132,6 +132,16 @@ class RefreshResult:
 
 
 @dataclass(frozen=True, slots=True)
+class DueRetry:
+    """A delivery that failed for a reason that can pass and that may be tried again now; `partitions` None: all."""
+
+    stream_table: str
+    partitions: tuple[str, ...] | None
+    attempts: int
+    last_error: str
+
+
+@dataclass(frozen=True, slots=True)
 class MirrorReport:
     """One capture batch: rows that went into and out of each mirror, and the cut that readers may use."""
 

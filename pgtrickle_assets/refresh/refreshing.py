@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
@@ -12,10 +13,16 @@ from pgtrickle_assets.control import frontier as frontiers
 from pgtrickle_assets.control import history, provenance
 from pgtrickle_assets.control.frontier import EVERY_PARTITION, Frontier
 from pgtrickle_assets.control.statuses import DeliveryStatus, InitiatedBy, StrategyName
-from pgtrickle_assets.errors import PgTrickleError, StaleFrontierError, TransientError
+from pgtrickle_assets.errors import (
+    DeliveryGivenUpError,
+    LakeUnavailableError,
+    PgTrickleError,
+    StaleFrontierError,
+    TransientError,
+)
 from pgtrickle_assets.partitions import ALL_KEY, count_by_key
 from pgtrickle_assets.query.types import TableName
-from pgtrickle_assets.refresh.delivery import Attempts, Identity, deliver
+from pgtrickle_assets.refresh.delivery import Attempts, Identity, deliver, patiently
 from pgtrickle_assets.refresh.heartbeat import beating
 from pgtrickle_assets.refresh.model import InputWindow, PreparedRefresh, RefreshResult, Strategy
 from pgtrickle_assets.refresh.partition_filter import Selection
@@ -33,8 +40,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pgtrickle_assets.lake.catalog import Lake
+    from pgtrickle_assets.lake.commit import CommitResult
     from pgtrickle_assets.refresh.definition import Definition
     from pgtrickle_assets.settings import Settings
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,9 +276,9 @@ class Refreshing:
         """Write a prepared refresh, or only move the frontier when nothing changes.
 
         Raises:
-            TransientError: Still failing after all attempts, or another run was faster.
-            PgTrickleError: Failed for good. With `ducklake_sink_failure_mode` warn, a permanent failure is returned as
-                a result with an error instead.
+            TransientError: Another run was faster or took the delivery over, or the catalog is away.
+            PgTrickleError: Given up, because it cannot work or after the last attempt. With
+                `ducklake_sink_failure_mode` warn that is returned as a result with an error instead.
         """
         prepared = opened.prepared
         writes = [
@@ -283,20 +293,17 @@ class Refreshing:
             )
             for output in prepared.outputs
         ]
-        with self.lake.connection() as connection:
-            record = deliveries.create(
-                connection, self.pgt_id, refresh_id=prepared.refresh_id, partitions=prepared.partitions
-            )
+        record = patiently(lambda: self._record_delivery(prepared))
         clock = _Clock(prepared.started_at, dict(prepared.seconds))
         try:
             return self._deliver(opened, writes, record.delivery_id, clock)
         except Exception as error:
             if isinstance(error, StaleFrontierError):
-                with self.lake.connection() as connection:
-                    deliveries.supersede(connection, record.delivery_id, str(error))
+                reason = str(error)
+                patiently(lambda: self._supersede(record.delivery_id, reason))
             self.fail(prepared.refresh_id, error)
-            permanent = isinstance(error, PgTrickleError) and not isinstance(error, TransientError)
-            if permanent and self.settings.ducklake_sink_failure_mode == "warn":
+            given_up = isinstance(error, PgTrickleError) and not isinstance(error, TransientError)
+            if given_up and self.settings.ducklake_sink_failure_mode == "warn":
                 return self._result(opened, writes, clock, None, DeliveryStatus.FAILED_PERMANENT, str(error))
             raise
         finally:
@@ -312,7 +319,7 @@ class Refreshing:
         def within(cursor: Cursor[tuple[Any, ...]], snapshot: int) -> None:
             self._record(cursor, opened, writes, delivery_id, snapshot, clock)
 
-        def started(_: int) -> None:
+        def started() -> None:
             with self.lake.connection() as connection:
                 deliveries.begin_attempt(connection, delivery_id)
 
@@ -330,6 +337,13 @@ class Refreshing:
                 )
             return status is DeliveryStatus.FAILED_RETRYABLE
 
+        def give_up(error: TransientError) -> DeliveryGivenUpError:
+            return DeliveryGivenUpError(
+                f"The delivery of {name} was given up after {self.settings.ducklake_sink_max_retries} retries:"
+                f" {error.message}",
+                hint="Mend the cause; the next refresh delivers.",
+            )
+
         def require_current() -> None:
             with self.lake.connection() as connection:
                 frontiers.require_unmoved(connection, self.pgt_id, opened.planned, prepared.partitions)
@@ -342,13 +356,45 @@ class Refreshing:
         )
         attempts = Attempts(self.settings.ducklake_sink_max_retries + 1, started, failed)
         with beating(self.lake, delivery_id):
-            result = deliver(self.lake, writes, identity, attempts, within, require_current)
+            try:
+                result = deliver(self.lake, writes, identity, attempts, within, require_current)
+            except TransientError as error:
+                if patiently(lambda: self._status(delivery_id)) is not DeliveryStatus.FAILED_PERMANENT:
+                    raise
+                raise give_up(error) from error
         if result is None:
             with self.lake.connection() as connection, connection.transaction(), connection.cursor() as cursor:
                 self._record(cursor, opened, writes, delivery_id, None, clock)
             return self._result(opened, writes, clock, None, DeliveryStatus.DELIVERED, None)
-        clock.seconds["lock"] = result.lock_seconds
+        self._note_commit(prepared.refresh_id, result, clock)
         return self._result(opened, writes, clock, result.snapshot_id, DeliveryStatus.DELIVERED, None)
+
+    def _record_delivery(self, prepared: PreparedRefresh) -> deliveries.Delivery:
+        with self.lake.connection() as connection:
+            return deliveries.create(
+                connection, self.pgt_id, refresh_id=prepared.refresh_id, partitions=prepared.partitions
+            )
+
+    def _supersede(self, delivery_id: str, reason: str) -> None:
+        with self.lake.connection() as connection:
+            deliveries.supersede(connection, delivery_id, reason)
+
+    def _status(self, delivery_id: str) -> DeliveryStatus | None:
+        with self.lake.connection() as connection:
+            found = deliveries.get(connection, delivery_id)
+        return None if found is None else found.status
+
+    def _note_commit(self, refresh_id: int, result: CommitResult, clock: _Clock) -> None:
+        """Keep how long the commit took and held the lock; they are known only after it, and may get lost."""
+        import psycopg
+
+        phases = {"lock": result.lock_seconds, "commit": result.seconds}
+        clock.seconds.update(phases)
+        try:
+            with self.lake.connection() as connection:
+                history.add_phases(connection, refresh_id, phases)
+        except (psycopg.Error, PgTrickleError) as error:
+            logger.warning("The times of refresh %d were not recorded: %s", refresh_id, error)
 
     def _record(
         self,
@@ -476,11 +522,20 @@ class Refreshing:
 
     def fail(self, refresh_id: int, error: Exception) -> None:
         """Record that a refresh of this stream table failed, or was overtaken."""
+        try:
+            patiently(lambda: self._note_failure(refresh_id, error))
+        except LakeUnavailableError as unavailable:
+            # The cause must not be lost over it; the row is closed when this process is gone.
+            logger.warning("The failure of refresh %d was not recorded: %s", refresh_id, unavailable)
+
+    def _note_failure(self, refresh_id: int, error: Exception) -> None:
         with self.lake.connection() as connection:
             if isinstance(error, StaleFrontierError):
                 history.skip(connection, refresh_id, "superseded", str(error))
                 return
-            permanent = isinstance(error, PgTrickleError) and not isinstance(error, TransientError)
+            permanent = isinstance(error, PgTrickleError) and not isinstance(
+                error, TransientError | DeliveryGivenUpError
+            )
             history.fail(
                 connection,
                 refresh_id,

@@ -91,6 +91,7 @@ def test_the_next_run_takes_up_a_retryable_delivery_and_counts_on(catalog, pgt_i
     refresh_id = history.start(catalog, pgt_id, initiated_by=InitiatedBy.RETRY)
     taken = delivery.create(catalog, pgt_id, refresh_id=refresh_id, partitions=None)
     assert (taken.delivery_id, taken.refresh_id, taken.attempt_count) == (pending, refresh_id, 1)
+    assert (taken.status, taken.retry_at) == (DeliveryStatus.PENDING, None)
     assert delivery.begin_attempt(catalog, pending) == 2
 
 
@@ -126,26 +127,58 @@ def test_a_later_delivery_closes_the_failed_ones_that_it_covers(catalog, pgt_id,
             assert (row.status, row.superseded_by) == (DeliveryStatus.FAILED_RETRYABLE, None)
 
 
-def test_retries_are_due_after_their_pause(catalog, pgt_id, pending):
-    fail(catalog, pending, retry_after_seconds=60)
-    assert delivery.due_retries(catalog) == []
-    catalog.execute("UPDATE pgtrickle.pgt_ducklake_sink_delivery SET retry_at = now() - interval '1 second'")
-    assert [row.delivery_id for row in delivery.due_retries(catalog)] == [pending]
-
-
 def dead_owner() -> str:
     code = "from pgtrickle_assets.control.owner import this_process; print(this_process())"
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
+def make_due(catalog, **columns):
+    values = {"retry_at": "now() - interval '1 second'", **columns}
+    text = ", ".join(f"{name} = {value}" for name, value in values.items())
+    catalog.execute(f"UPDATE pgtrickle.pgt_ducklake_sink_delivery SET {text}")
+
+
+def due(catalog):
+    return [row.delivery_id for row in delivery.due_retries(catalog, dead_after_seconds=60)]
+
+
+def test_a_retry_that_its_process_left_is_due_after_its_pause(catalog, pending):
+    fail(catalog, pending, retry_after_seconds=60)
+    make_due(catalog, retry_at="now() + interval '1 minute'", owner=f"'{dead_owner()}'")
+    assert due(catalog) == []
+    make_due(catalog)
+    assert due(catalog) == [pending]
+
+
+def test_a_retry_that_a_living_process_waits_for_is_its_own(catalog, pending):
+    fail(catalog, pending)
+    make_due(catalog)
+    assert due(catalog) == []
+    make_due(catalog, heartbeat_at="now() - interval '2 minutes'")
+    assert due(catalog) == [pending]
+
+
 @pytest.mark.parametrize("writing", [False, True])
-def test_a_delivery_of_a_dead_process_becomes_retryable(catalog, pending, writing):
+def test_a_delivery_of_a_dead_process_becomes_retryable_after_a_pause(catalog, pending, writing):
     if writing:
         delivery.begin_attempt(catalog, pending)
     catalog.execute("UPDATE pgtrickle.pgt_ducklake_sink_delivery SET owner = %s", (dead_owner(),))
-    found = delivery.fail_abandoned(catalog, dead_after_seconds=3600, max_retries=3)
-    assert [(row.delivery_id, row.status) for row in found] == [(pending, DeliveryStatus.FAILED_RETRYABLE)]
-    assert [row.delivery_id for row in delivery.due_retries(catalog)] == [pending]
+    (row,) = delivery.fail_abandoned(catalog, dead_after_seconds=3600, max_retries=3)
+    assert (row.delivery_id, row.status, row.attempt_count) == (pending, DeliveryStatus.FAILED_RETRYABLE, 1)
+    assert due(catalog) == []
+    make_due(catalog)
+    assert due(catalog) == [pending]
+
+
+def test_processes_that_die_before_an_attempt_come_to_an_end(catalog, pgt_id, refresh_id, pending):
+    for attempts in (1, 2, 3):
+        catalog.execute("UPDATE pgtrickle.pgt_ducklake_sink_delivery SET owner = %s", (dead_owner(),))
+        (row,) = delivery.fail_abandoned(catalog, dead_after_seconds=3600, max_retries=2)
+        assert row.attempt_count == attempts
+        if attempts < 3:
+            delivery.create(catalog, pgt_id, refresh_id=refresh_id, partitions=None)
+    assert row.status is DeliveryStatus.FAILED_PERMANENT
+    assert due(catalog) == []
 
 
 def test_a_delivery_that_killed_its_process_too_often_is_given_up(catalog, pending):

@@ -48,6 +48,9 @@ class RecordingEngine:
     moved: dict = field(default_factory=dict)
     last_refresh: dict = field(default_factory=dict)
     statuses: dict = field(default_factory=dict)
+    retries: tuple = ()
+    deliveries: dict = field(default_factory=dict)
+    failed: dict = field(default_factory=dict)
     snapshot: int = 10
     project: Project | None = None
     sql_requests: SqlRequests = field(default_factory=lambda: SqlRequests((), (), {}))
@@ -111,7 +114,8 @@ class RecordingEngine:
         return RefreshResult(
             prepared.stream_table, prepared.strategy, prepared.reason_code, prepared.reason, 4, 2, 2, 1, 100, 1, 11,
             prepared.cut, {"raw.orders": prepared.cut}, 7, tuple(touched), dict.fromkeys(touched, 5),
-            prepared.statements, {"total": 0.5}, 1, 1, "DELIVERED",
+            prepared.statements, {"total": 0.5}, 1, 1, "FAILED_PERMANENT" if name in self.failed else "DELIVERED",
+            self.failed.get(name),
         )  # fmt: skip
 
     def lags(self):
@@ -156,6 +160,16 @@ class RecordingEngine:
                 None,
             )
             for name in ("silver.items", "gold.by_day", "gold.by_region")
+        ]
+
+    def due_retries(self):
+        self._record("due_retries")
+        return self.retries
+
+    def sink_status(self):
+        return [
+            {"stream_table_name": name, "last_delivery_status": status, "last_error": "503", "failed_attempts": 2}
+            for name, status in self.deliveries.items()
         ]
 
     def history(self, name, limit):
