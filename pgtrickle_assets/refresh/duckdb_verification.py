@@ -24,7 +24,7 @@ from pgtrickle_assets.query.render import render
 from pgtrickle_assets.query.render_types import identifier, type_name
 from pgtrickle_assets.refresh.comparison import SAMPLE_ROWS
 from pgtrickle_assets.refresh.model import CheckReport
-from pgtrickle_assets.refresh.partition_filter import restricted_to, without
+from pgtrickle_assets.refresh.partition_filter import Selection
 from pgtrickle_assets.refresh.table_write import existing_table
 
 if TYPE_CHECKING:
@@ -155,12 +155,12 @@ class DuckDBVerification:
         own = [key for key in self.frontiers if key != EVERY_PARTITION]
         parts: list[str] = []
         if EVERY_PARTITION in self.frontiers:
-            rest = without(plan, partitioning, own) if partitioning and own else plan
+            rest = Selection(partitioning, tuple(own), others=True).restrict(plan) if partitioning and own else plan
             parts.append(self._query(rest, self.frontiers[EVERY_PARTITION]))
         for key in own:
             if partitioning is None:
                 raise ValueError(f"{self.definition.name} has a frontier for partition {key} but no partitions")
-            parts.append(self._query(restricted_to(plan, partitioning, [key]), self.frontiers[key]))
+            parts.append(self._query(Selection(partitioning, (key,)).restrict(plan), self.frontiers[key]))
         return " UNION ALL ".join(f"({part})" for part in parts)
 
     def _query(self, plan: QueryPlan, frontier: Frontier) -> str:
@@ -182,7 +182,7 @@ class DuckDBVerification:
         columns = tuple(Column(f"c{at}", column.type, True, column.name) for at, column in enumerate(plan.output, 1))
         stored = replace(plan, root=Scan("stored", columns, tuple(column.name for column in plan.output)))
         if EVERY_PARTITION not in self.frontiers and partitioning is not None:
-            stored = restricted_to(stored, partitioning, list(self.frontiers))
+            stored = Selection(partitioning, tuple(self.frontiers)).restrict(stored)
         output = [(column.id, column.name) for column in columns]
         return render(stored.root, "duckdb", lambda _: _at(self.definition.name, table.at), output)
 

@@ -105,7 +105,8 @@ def prepare_restore(
         data_timestamp=snapshot.data_timestamp,
     )
     computation = Computation(Choice(Strategy.FULL, history.RESTORED, detail), outputs)
-    return OpenRefresh(prepared, computation, row.pgt_id, stored.get(EVERY_PARTITION), stored)
+    content = max((frontier.ducklake_snapshot_id for frontier in stored.values()), default=None)
+    return OpenRefresh(prepared, computation, row.pgt_id, content, stored)
 
 
 def _outputs(refreshing: Refreshing, snapshot: NamedSnapshot) -> tuple[TableDelta, ...]:
