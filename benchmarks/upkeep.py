@@ -20,12 +20,13 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-import psycopg
+import psycopg  # noqa: TID253 (a script is not loaded by a code location)
 
 from pgtrickle_assets.lake.lint import lint
 from pgtrickle_assets.project import Project
 from pgtrickle_assets.refresh.api import RefreshEngine
 from pgtrickle_assets.refresh.upkeep import maintain
+from pgtrickle_assets.refresh.workspace import Workspace
 from pgtrickle_assets.services.postgres import EmbeddedPostgres
 from pgtrickle_assets.services.spark import spark_session
 from pgtrickle_assets.settings import Settings
@@ -33,6 +34,8 @@ from pgtrickle_assets.stream_table import StreamTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from pgtrickle_assets.lake.catalog import Lake
 
 STEPS_PER_MAINTENANCE = 60
 ROWS = 20_000
@@ -117,7 +120,8 @@ def simulate(
     settings = Settings(home=folder, ducklake_sink_failure_mode="error")
     choice = random.Random(seed)
     day = Day()
-    with RefreshEngine.open(project, settings, lambda: spark) as engine:
+    with Workspace.open(project, settings, lambda: spark) as workspace:
+        engine, lake = RefreshEngine(workspace), workspace.lake
         engine.sync()
         _refresh(engine)
         started = time.monotonic()
@@ -128,11 +132,11 @@ def simulate(
                 counts = day.strategies.setdefault(name, {})
                 counts[strategy] = counts.get(strategy, 0) + 1
             day.seconds.append(time.monotonic() - begun)
-            _sample(engine, day)
+            _sample(lake, day)
             if step % maintain_every == 0:
                 # One simulated hour of history is kept, as long as it took here.
                 hour = (time.monotonic() - started) / step * STEPS_PER_MAINTENANCE / 3600
-                _maintain(engine, settings, day, hour)
+                _maintain(lake, settings, day, hour)
                 day.after_maintenance += _refresh(engine).values()
             if progress and step % 20 == 0:
                 sys.stderr.write(f"\r{step} of {refreshes} refreshes, {median(day.seconds[-20:]):.2f} s each ")
@@ -141,7 +145,7 @@ def simulate(
             for name in project.order
             if not (report := engine.check_equals_full(name)).passed
         ]
-        problems += [f"{problem.rule}: {problem.detail}" for problem in lint(engine._workspace.lake)]
+        problems += [f"{problem.rule}: {problem.detail}" for problem in lint(lake)]
     return day, problems
 
 
@@ -165,17 +169,16 @@ def _refresh(engine: RefreshEngine) -> dict[str, str]:
     return {name: engine.refresh(name, cut=cut).strategy.value for name in engine.project.order}
 
 
-def _maintain(engine: RefreshEngine, settings: Settings, day: Day, hour: float) -> None:
+def _maintain(lake: Lake, settings: Settings, day: Day, hour: float) -> None:
     aged = settings.model_copy(
         update={"snapshot_retention_hours": hour, "old_files_retention_hours": hour, "orphan_retention_hours": hour}
     )
     begun = time.monotonic()
-    report = maintain(engine._workspace.lake, aged)
+    report = maintain(lake, aged)
     day.maintenances.append({**report.as_dict(), "seconds": time.monotonic() - begun})
 
 
-def _sample(engine: RefreshEngine, day: Day) -> None:
-    lake = engine._workspace.lake
+def _sample(lake: Lake, day: Day) -> None:
     for table in lake.tables():
         scan = lake.scan(table)
         partitions: dict[object, int] = {}
@@ -254,6 +257,7 @@ def chart(day: Day, path: Path) -> None:
 
 
 def main() -> None:
+    """Play a day on a temporary server and print what was measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--refreshes", type=int, default=1440, help="minutes to play (default: a day)")
     parser.add_argument("--json", action="store_true", help="print one JSON document")

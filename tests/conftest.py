@@ -24,6 +24,11 @@ settings.register_profile("any_machine", deadline=None, suppress_health_check=[H
 settings.load_profile("any_machine")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """How long the soak of `tests/e2e/test_soak.py` lasts."""
+    parser.addoption("--soak-seconds", type=float, default=120.0, help="length of the short soak (default: 2 minutes)")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark a test by the services it asks for, so that `-m "not spark"` needs no care from its author."""
     for item in items:

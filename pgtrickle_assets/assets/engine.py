@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from pgtrickle_assets.control.sink_counts import SinkCounts
     from pgtrickle_assets.control.snapshots import NamedSnapshot
     from pgtrickle_assets.control.sql_definitions import SqlRequests
     from pgtrickle_assets.project import Project
@@ -159,6 +160,10 @@ class Engine(Protocol):
 
     def sink_status(self) -> Sequence[Mapping[str, Any]]:
         """State of the deliveries by stream table."""
+        ...
+
+    def sink_counts(self) -> Sequence[SinkCounts]:
+        """How often deliveries succeeded and failed, by stream table."""
         ...
 
     def explain(self, name: str) -> Any:

@@ -1,7 +1,8 @@
-"""Commands that keep a lake healthy: `maintain`."""
+"""Commands that keep a lake healthy and show that it is: `maintain`, `metrics`."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,14 +10,17 @@ import typer
 from pgtrickle_assets.cli.options import JsonOption, ProjectOption
 from pgtrickle_assets.cli.output import print_json, print_table, stderr, stdout
 from pgtrickle_assets.cli.workspace import Workspace, open_workspace
+from pgtrickle_assets.errors import ServiceError
 
 if TYPE_CHECKING:
     import dagster as dg
+    from prometheus_client import CollectorRegistry
 
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to the application."""
     app.command()(maintain)
+    app.command()(metrics)
 
 
 def maintain(
@@ -50,6 +54,55 @@ def maintain(
     if report["held_back_by"]:
         names = ", ".join(report["held_back_by"])
         stdout.print(f"Older snapshots stay because of the frontier of {names}; refresh it.", markup=False)
+
+
+def metrics(
+    serve: Annotated[
+        int | None,
+        typer.Option("--serve", metavar="PORT", min=1, max=65535, help="Serve them at /metrics until Ctrl-C."),
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Print them once; this is the default.")] = False,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the metrics of the deliveries, as Prometheus reads them.
+
+    Example: `pgtrickle metrics --serve 9187`
+    """
+    from prometheus_client import generate_latest
+
+    from pgtrickle_assets.exporter import registry
+
+    if serve is not None and (once or as_json):
+        raise typer.BadParameter("--serve goes with neither --once nor --json.")
+    workspace = open_workspace(project)
+    with workspace.session() as session:
+        read = session.engine.sink_counts
+        if serve is None:
+            if as_json:
+                print_json([asdict(row) for row in read()])
+            else:
+                typer.echo(generate_latest(registry(read)).decode(), nl=False)
+            return
+        _serve(registry(read), host, serve)
+
+
+def _serve(metrics: CollectorRegistry, host: str, port: int) -> None:
+    from prometheus_client import start_http_server
+
+    try:
+        server, thread = start_http_server(port, host, metrics)
+    except OSError as error:
+        raise ServiceError(
+            f"The metrics cannot be served on {host}:{port}: {error.strerror}.", hint="Choose another port."
+        ) from error
+    stderr.print(f"Metrics at http://{host}:{port}/metrics; Ctrl-C ends it.", markup=False)
+    try:
+        thread.join()
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def _look(workspace: Workspace) -> dict[str, Any]:

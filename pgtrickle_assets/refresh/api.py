@@ -16,6 +16,7 @@ from pgtrickle_assets.control import history as refresh_history
 from pgtrickle_assets.control import registry, sql_definitions
 from pgtrickle_assets.control import snapshots as named_snapshots
 from pgtrickle_assets.control.frontier import EVERY_PARTITION
+from pgtrickle_assets.control.sink_counts import SinkCounts, sink_counts
 from pgtrickle_assets.control.statuses import InitiatedBy
 from pgtrickle_assets.control.statuses import StreamTableStatus as Status
 from pgtrickle_assets.errors import ConfigurationError, ControlError
@@ -339,6 +340,11 @@ class RefreshEngine:
             for row in due
             if row.stream_table_id in names
         )
+
+    def sink_counts(self) -> list[SinkCounts]:
+        """How often deliveries succeeded and failed, by stream table."""
+        with self._workspace.lake.connection() as connection:
+            return sink_counts(connection)
 
     def explain(self, name: str) -> dict[str, Any]:
         """Plan, delta plan and reasons of a stream table."""

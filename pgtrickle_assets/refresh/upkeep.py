@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from pgtrickle_assets.control import delivery as deliveries
-from pgtrickle_assets.control import history, retention, sql_definitions
+from pgtrickle_assets.control import history, retention, sink_counts, sql_definitions
 from pgtrickle_assets.lake.compaction_plan import CompactionPolicy
 from pgtrickle_assets.lake.kept_statistics import mend_statistics
 from pgtrickle_assets.lake.maintenance import (
@@ -98,7 +98,9 @@ def maintain(lake: Lake, settings: Settings, *, dry_run: bool = False) -> Upkeep
         deleted = clean_up(lake, older_than=_hours(settings.old_files_retention_hours))
         orphans = _orphans(lake, settings, dry_run=False)
         days = settings.history_retention_days
-        with lake.connection() as connection:
+        with lake.connection() as connection, connection.transaction():
+            sink_counts.fold(connection)
+            sink_counts.prune(connection, retention_days=days)
             pruned = history.prune(connection, retention_days=days)
             sql_definitions.prune_requests(connection, retention_days=days)
             retention.prune_provenance(connection, retention_days=days, kept_from=lake.oldest())

@@ -41,9 +41,12 @@ def refreshed(engine: RefreshEngine, name: str, **request: Any) -> RefreshResult
 
 def main() -> None:
     config = json.loads(sys.argv[1])
-    settings = Settings(home=Path(config["home"]), ducklake_sink_failure_mode="error")
+    settings = Settings(home=Path(config["home"]), ducklake_sink_failure_mode="error", **config.get("settings", {}))
     with RefreshEngine.open(project_of(config), settings, lambda: spark_session(settings)) as engine:
         engine.sync()
+        if config.get("maintain"):
+            sys.stdout.write(f"{json.dumps(engine.maintain().as_dict())}\ndone\n")
+            return
         cut = engine.capture("child").cut if config.get("capture", True) else engine.head()
         only = config.get("only")
         for name in engine.project.order if only is None else only:

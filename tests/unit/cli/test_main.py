@@ -35,6 +35,8 @@ COMMANDS = (
     "explain",
     "history",
     "sink-status",
+    "maintain",
+    "metrics",
     "up",
     "doctor",
     "version",
