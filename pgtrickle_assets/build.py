@@ -20,11 +20,24 @@ from resources.postgres import postgres_resource
 from resources.spark import spark_resource
 from sensors.delivery_retries import delivery_retries_sensor
 from sensors.due_refreshes import due_refreshes_sensor
+from sensors.lake_changes import lake_changes_sensor
+from sensors.recovery import recovery_sensor
+from sensors.schema_changes import schema_changes_sensor
 from sensors.source_changes import source_changes_sensor
 from sensors.sql_requests import sql_requests_sensor
 
 if TYPE_CHECKING:
     from pgtrickle_assets.project import Project
+
+_SENSORS: Final = (
+    source_changes_sensor,
+    lake_changes_sensor,
+    due_refreshes_sensor,
+    delivery_retries_sensor,
+    sql_requests_sensor,
+    schema_changes_sensor,
+    recovery_sensor,
+)
 
 _UNSET_OWNERS: Final = "Parameter `owners` of initializer `SensorDefinition"
 
@@ -53,8 +66,7 @@ def build_definitions(project: Project, *, resources: Mapping[str, Any] | None =
 def _build(project: Project, resources: Mapping[str, Any]) -> dg.Definitions:
     jobs = build_jobs(project)
     refresh = next((job for job in jobs if job.name == REFRESH), None)
-    builders = (source_changes_sensor, due_refreshes_sensor, delivery_retries_sensor, sql_requests_sensor)
-    sensors = [build(project, refresh) for build in builders if refresh is not None]
+    sensors = [build(project, refresh) for build in _SENSORS] if refresh is not None else []
     cron = project_settings(project).maintenance_schedule
     schedules = [maintenance_schedule(job, cron) for job in jobs if job.name == MAINTAIN and cron]
     return dg.Definitions(

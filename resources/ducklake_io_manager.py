@@ -56,7 +56,7 @@ class DuckLakeIOManager(dg.IOManager):
         self._remember_partitions(context, table, result)
         metadata = {
             **refresh_metadata(result, self._recent(table)),
-            **delivered_metadata(self._session.project, table),
+            **delivered_metadata(self._session.engine.project, table),
         }
         if context.has_asset_key:
             keys = context.asset_partition_keys if context.has_asset_partitions else [ALL_KEY]

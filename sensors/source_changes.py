@@ -1,4 +1,7 @@
-"""`source_changes`: PostgreSQL has changes that are not in the lake, so start a refresh."""
+"""`source_changes`: PostgreSQL has changes that are not in the lake, so start a refresh.
+
+So does a stream table that is behind its own mirrors, or was never filled: what a failed run left is taken up again.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import dagster as dg
 
 from pgtrickle_assets.assets.automation import (
     CALM,
+    behind_by_itself,
     following_changes,
     held_reason,
     reason_to_wait,
@@ -49,7 +53,7 @@ def source_changes_sensor(project: Project, job: dg.JobDefinition) -> dg.SensorD
         try:
             engine = session.engine
             changed = engine.has_source_changes()
-            behind = names if changed else tuple(engine.behind().intersection(names))
+            behind = names if changed else tuple(behind_by_itself(project, engine.lags()).intersection(names))
             if not behind:
                 return skip("no source has changed")
             lines = engine.status()

@@ -14,11 +14,11 @@ from pgtrickle_assets.assets.processes import running_runs
 from pgtrickle_assets.control.statuses import StreamTableStatus as Status
 from pgtrickle_assets.control.statuses import how_to_resume
 from pgtrickle_assets.errors import PgTrickleError
-from pgtrickle_assets.schedules import Calculated, is_due
+from pgtrickle_assets.schedules import Calculated, Manual, is_due
 
 if TYPE_CHECKING:
     from pgtrickle_assets.project import Project
-    from pgtrickle_assets.refresh.model import DueRetry, StreamTableStatus
+    from pgtrickle_assets.refresh.model import DueRetry, Lag, StreamTableStatus
 
 CALM: Final = json.dumps({"version": 1, "failures": 0})
 """Cursor of a sensor whose last tick met no error. (An empty one would leave the old one in place.)"""
@@ -32,6 +32,28 @@ _RUNS_LOOKED_AT: Final = 8
 def following_changes(project: Project) -> tuple[str, ...]:
     """Stream tables that are refreshed whenever a source changes."""
     return tuple(name for name in project.order if isinstance(project.schedules[name], Calculated))
+
+
+def starts_by_itself(project: Project, name: str) -> bool:
+    """Whether sensors refresh a stream table: its schedule is not manual."""
+    return not isinstance(project.schedules[name], Manual)
+
+
+def behind_by_lake(project: Project, lags: Mapping[str, Lag]) -> dict[str, tuple[str, ...]]:
+    """Stream tables that lake tables of other writers have moved past, with those tables.
+
+    What only reads such a stream table is not among them: it comes along when that one is refreshed.
+    """
+    foreign = {str(table) for table in project.lake_tables}
+    moved = {name: tuple(table for table in lag.moved if table in foreign) for name, lag in lags.items()}
+    return {name: tables for name, tables in moved.items() if tables}
+
+
+def behind_by_itself(project: Project, lags: Mapping[str, Lag]) -> frozenset[str]:
+    """Stream tables that have something to do besides what other writers did to the lake, and what reads them."""
+    foreign = {str(table) for table in project.lake_tables}
+    own = {name for name, lag in lags.items() if lag.unfilled or any(table not in foreign for table in lag.moved)}
+    return frozenset(name for name in project.order if own.intersection(project.closure([name])))
 
 
 def due_tables(

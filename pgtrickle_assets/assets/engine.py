@@ -27,7 +27,9 @@ if TYPE_CHECKING:
         Lag,
         MirrorReport,
         PreparedRefresh,
+        Recovered,
         RefreshResult,
+        SchemaChange,
         StreamTableStatus,
     )
     from pgtrickle_assets.refresh.upkeep import UpkeepReport
@@ -96,6 +98,14 @@ class Engine(Protocol):
 
     def lags(self) -> Mapping[str, Lag]:
         """Why stream tables are behind the lake; those that are not, or are held, are left out."""
+        ...
+
+    def schema_changes(self) -> Sequence[SchemaChange]:
+        """Tables that stream tables read and whose columns changed since they were built."""
+        ...
+
+    def recover(self) -> Recovered:
+        """Closes what dead processes left open."""
         ...
 
     def freshness(self, name: str) -> Freshness:

@@ -14,6 +14,15 @@ import dagster as dg
 
 PROCESS_TAG: Final = "pgtrickle/process"
 
+_UNFINISHED: Final = [
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+_RUNS_LOOKED_AT: Final = 500
+
 
 def mark_process(context: dg.OpExecutionContext | dg.AssetExecutionContext) -> None:
     """Records this process on the run, once."""
@@ -36,22 +45,26 @@ def is_dead(mark: str) -> bool:
 
 def running_runs(instance: dg.DagsterInstance, job_names: set[str]) -> list[dg.DagsterRun]:
     """Runs of these jobs that wait or run; a run whose process is gone is reported as failed and left out."""
-    unfinished = [
-        dg.DagsterRunStatus.NOT_STARTED,
-        dg.DagsterRunStatus.QUEUED,
-        dg.DagsterRunStatus.STARTING,
-        dg.DagsterRunStatus.STARTED,
-        dg.DagsterRunStatus.CANCELING,
-    ]
     alive: list[dg.DagsterRun] = []
     for name in sorted(job_names):
-        for run in instance.get_runs(dg.RunsFilter(job_name=name, statuses=unfinished)):
-            mark = run.tags.get(PROCESS_TAG)
-            if mark is not None and is_dead(mark):
-                instance.report_run_failed(run, "The process of this run is gone.")
-            else:
+        for run in instance.get_runs(dg.RunsFilter(job_name=name, statuses=_UNFINISHED)):
+            if not _close_if_dead(instance, run):
                 alive.append(run)
     return alive
+
+
+def close_dead_runs(instance: dg.DagsterInstance) -> list[str]:
+    """Reports our runs whose process is gone as failed, whatever job they are of; their ids."""
+    runs = instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED), limit=_RUNS_LOOKED_AT)
+    return [run.run_id for run in runs if _close_if_dead(instance, run)]
+
+
+def _close_if_dead(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
+    mark = run.tags.get(PROCESS_TAG)
+    if mark is None or not is_dead(mark):
+        return False
+    instance.report_run_failed(run, "The process of this run is gone.")
+    return True
 
 
 def _start_time(pid: int) -> str | None:

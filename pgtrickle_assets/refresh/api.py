@@ -33,7 +33,9 @@ from pgtrickle_assets.refresh.model import (
     Lag,
     MirrorReport,
     PreparedRefresh,
+    Recovered,
     RefreshResult,
+    SchemaChange,
     StreamTableStatus,
 )
 from pgtrickle_assets.refresh.partition_filter import Selection
@@ -87,7 +89,7 @@ class RefreshEngine:
         """
         observed = observe(self._workspace)
         register(self._workspace, observed)
-        self._recover()
+        self.recover()
         return observed.known
 
     def validate(self) -> KnownSchemas:
@@ -189,6 +191,12 @@ class RefreshEngine:
             if lag and not (row is not None and row.status.is_held):
                 found[name] = lag
         return found
+
+    def schema_changes(self) -> tuple[SchemaChange, ...]:
+        """Tables that stream tables read and whose columns changed since; no Spark, nothing is adapted yet."""
+        from pgtrickle_assets.refresh.schema_changes import schema_changes
+
+        return schema_changes(self._workspace)
 
     def freshness(self, name: str) -> Freshness:
         """How old the content of a stream table is, against its schedule; no Spark."""
@@ -297,7 +305,7 @@ class RefreshEngine:
             dry_run: Only say what would be done.
         """
         if not dry_run:
-            self._recover()
+            self.recover()
         return maintain(self._workspace.lake, self._workspace.settings, dry_run=dry_run)
 
     def status(self) -> list[StreamTableStatus]:
@@ -324,7 +332,7 @@ class RefreshEngine:
 
     def due_retries(self) -> tuple[DueRetry, ...]:
         """Failed deliveries of the project that may be tried again now; what dead processes left is among them."""
-        self._recover()
+        self.recover()
         settings = self._workspace.settings
         with self._workspace.lake.connection() as connection:
             rows = registry.stored(connection, project=self.project.name)
@@ -388,14 +396,15 @@ class RefreshEngine:
     def _is_partitioned(self, name: str) -> bool:
         return self.project.stream_table(name).partitioning is not None
 
-    def _recover(self) -> None:
-        """Close what dead processes left open, so that it can be tried again."""
+    def recover(self) -> Recovered:
+        """Close what dead processes left open, so that it can be tried again; no Spark."""
         settings = self._workspace.settings
         dead_after, retries = settings.delivery_dead_after_seconds, settings.ducklake_sink_max_retries
         with self._workspace.lake.connection() as connection, connection.transaction():
-            deliveries.fail_abandoned(connection, dead_after_seconds=dead_after, max_retries=retries)
-            refresh_history.fail_abandoned(connection, dead_after_seconds=dead_after)
+            closed = deliveries.fail_abandoned(connection, dead_after_seconds=dead_after, max_retries=retries)
+            refreshes = refresh_history.fail_abandoned(connection, dead_after_seconds=dead_after)
         recover_compactions(self._workspace.lake)
+        return Recovered(tuple(row.delivery_id for row in closed), tuple(refreshes))
 
 
 def _row_count(lake: Any, table: Any) -> int | None:

@@ -211,6 +211,39 @@ class Freshness:
 
 
 @dataclass(frozen=True, slots=True)
+class SchemaChange:
+    """A table whose columns are no longer those that stream tables were built on.
+
+    Attributes:
+        source: Name of the PostgreSQL source; empty for a lake table.
+        table: The table there.
+        lake_table: What stream tables read: the mirror, or the lake table itself.
+        added: Columns that are new.
+        dropped: Columns that are gone.
+        retyped: Columns with another type: name, old and new type.
+        readers: Stream tables that read it.
+        broken: Those of them whose query no longer works, with the reason.
+    """
+
+    source: str
+    table: TableName
+    lake_table: TableName
+    added: tuple[str, ...]
+    dropped: tuple[str, ...]
+    retyped: tuple[tuple[str, str, str], ...]
+    readers: tuple[str, ...]
+    broken: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What dead processes had left open and what was closed now: ids of deliveries and of refreshes."""
+
+    deliveries: tuple[str, ...] = ()
+    refreshes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class StreamTableStatus:
     """A line of `pgtrickle status`."""
 

@@ -23,6 +23,7 @@ from pgtrickle_assets.refresh.model import (
     Lag,
     MirrorReport,
     PreparedRefresh,
+    Recovered,
     RefreshResult,
     Strategy,
     StreamTableStatus,
@@ -45,6 +46,8 @@ class RecordingEngine:
     behind_tables: frozenset = frozenset()
     passed: bool = True
     fresh: bool = True
+    changed_columns: tuple = ()
+    recovered: Recovered = field(default_factory=Recovered)
     moved: dict = field(default_factory=dict)
     last_refresh: dict = field(default_factory=dict)
     statuses: dict = field(default_factory=dict)
@@ -118,7 +121,16 @@ class RecordingEngine:
             self.failed.get(name),
         )  # fmt: skip
 
+    def schema_changes(self):
+        self._record("schema_changes")
+        return self.changed_columns
+
+    def recover(self):
+        self._record("recover")
+        return self.recovered
+
     def lags(self):
+        self._record("lags")
         return {**{name: Lag(unfilled=True) for name in self.behind_tables}, **self.moved}
 
     def freshness(self, name):
