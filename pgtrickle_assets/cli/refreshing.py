@@ -106,6 +106,8 @@ def check(
         }
         for evaluation in outcome.evaluations
     ]
+    order = check_names()
+    rows.sort(key=lambda row: (row["stream_table"], order.index(row["check"])))
     if as_json:
         print_json({"run_id": outcome.run_id, "success": outcome.success, "checks": rows})
     else:

@@ -39,6 +39,9 @@ AGREES_WITH_DUCKDB: Final = "agrees_with_duckdb"
 
 _ALIAS: Final = "pgt_lake"
 _WEIGHT: Final = "pgt_weight"
+_MEMORY: Final = "2GB"
+"""Spark may hold the rest of the machine; what does not fit goes to the scratch folder."""
+
 _PAIRED_ROWS: Final = 20_000
 """With more differing rows than this, floats are not the reason, and none is forgiven."""
 
@@ -83,7 +86,7 @@ class DuckDBVerification:
         # Asked of the catalog first, so that an expired snapshot is told apart from an error of DuckDB.
         expected = self._expected()
         try:
-            with connect(config={"temp_directory": str(self.scratch)}) as connection:
+            with connect(config={"temp_directory": str(self.scratch), "memory_limit": _MEMORY}) as connection:
                 attach(connection, self.lake.location, _ALIAS, read_only=True)
                 return self._compare(connection, table, expected, started)
         except duckdb.Error as error:
