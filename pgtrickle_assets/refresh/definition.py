@@ -110,7 +110,10 @@ def define(project: Project, name: str) -> Definition:
             f"stream table {name}: the columns of what it reads are not known.", hint="Run `pgtrickle apply`."
         )
     upstream = tuple(project.stream_table(read).table for read in project.upstream[name])
-    return Definition(stream_table, plan, derive(plan), upstream)
+    # Whoever asks for full refreshes should not pay for group state that nothing reads.
+    is_full = stream_table.refresh_mode == "full"
+    maintenance = MaintenancePlan(plan, (), None) if is_full else derive(plan)
+    return Definition(stream_table, plan, maintenance, upstream)
 
 
 def _nullable(columns: tuple[ColumnSchema, ...]) -> tuple[ColumnSchema, ...]:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pgtrickle_assets.services.postgres import EmbeddedPostgres
-from tests.integration.query import tpch
 from tests.integration.query.engines import arrow_tables, duckdb_with, load_postgres
+from tests.workloads import tpch
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,8 @@ import duckdb
 import pytest
 
 from pgtrickle_assets.query.planner import plan_query
-from tests.integration.query import tpch
 from tests.integration.query.engines import CORPUS, corpus, multiset, planned, postgres_answer, rendered
+from tests.workloads import tpch
 
 NAMES = sorted(path.stem for path in CORPUS.glob("*.sql"))
 CASES = [pytest.param(sql, id=f"{name}-{i}") for name in NAMES for i, sql in enumerate(corpus(name), 1)]
