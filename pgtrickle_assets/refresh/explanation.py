@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from pgtrickle_assets.differential.derive import derive
 from pgtrickle_assets.differential.operators import operators, plan_operators
 from pgtrickle_assets.differential.reasons import obstacle, rule
 from pgtrickle_assets.differential.steps import InputChange, Step
@@ -25,17 +26,19 @@ def explain(definition: Definition) -> dict[str, Any]:
     the statements of a refresh in which every input changed; where fewer did, fewer are run.
     """
     maintenance = definition.maintenance
+    is_full = definition.stream_table.refresh_mode == "full"
+    reasons = derive(definition.plan).reasons if is_full else maintenance.reasons
     changes = {relation: InputChange() for relation in definition.plan.inputs}
     steps = maintenance.delta_steps(changes) if maintenance.differential else maintenance.full_steps()
     found = operators(maintenance)
-    obstacles = {reason.code for reason in maintenance.reasons}
+    obstacles = {reason.code for reason in reasons}
     rules = dict.fromkeys([*(item.rule for item in found), *(step.rule for step in steps)])
     return {
         "stream_table": str(definition.name),
         "query": definition.stream_table.query,
         "refresh_mode": definition.stream_table.refresh_mode,
         "differential": maintenance.differential,
-        "reasons": [_reason(code, detail) for code, detail in definition.reasons],
+        "reasons": [_reason(reason.code, reason.detail) for reason in reasons],
         "notes": list(definition.plan.notes),
         "inputs": [
             {"table": str(table.name), "columns": list(table.columns)} for table in definition.plan.inputs.values()

@@ -89,9 +89,9 @@ def as_mermaid(explanation: Explanation) -> str:
 
 def _verdict(explanation: Explanation) -> str:
     name = explanation["stream_table"]
+    if explanation["refresh_mode"] == "full" and not explanation["reasons"]:
+        return f"{name} is recomputed in full, because refresh_mode is full; every operator has a delta rule."
     if explanation["differential"]:
-        if explanation["refresh_mode"] == "full":
-            return f"{name} is recomputed in full, because refresh_mode is full; every operator has a delta rule."
         return f"{name} is kept up to date from what changed: every operator has a delta rule."
     lines = [f"{name} is recomputed in full:"]
     for reason in explanation["reasons"]:

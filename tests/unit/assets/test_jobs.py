@@ -106,7 +106,7 @@ def test_verify_runs_every_check_of_each_stream_table(definitions, instance, eng
     assert {(e.asset_key, e.check_name, e.passed) for e in evaluations} == {
         (key, name, True)
         for key in (DAY, REGION, ITEMS)
-        for name in ("differential_equals_full", "agrees_with_duckdb", "fresh")
+        for name in ("differential_equals_full", "agrees_with_duckdb", "delivered", "fresh")
     }
 
 
