@@ -65,7 +65,9 @@ def schema_changes_sensor(project: Project, job: dg.JobDefinition) -> dg.SensorD
         names = [name for name in project.order if name in readers and starts_by_itself(project, name)]
         free = without_held(project, names, lines)
         if broken:
-            reason = f"nothing is refreshed until this is mended: {broken[0][0]}: {broken[0][1]}"
+            name, error = broken[0]
+            shown = error if name in error else f"{name}: {error}"
+            reason = f"nothing is refreshed until this is mended: {shown}"
         elif wait is not None:
             reason = wait
         elif not free:
