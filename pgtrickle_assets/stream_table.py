@@ -65,6 +65,8 @@ class StreamTableOptions(BaseModel):
         description: Text for people, shown in the Dagster UI and in the lake.
         owners: `team:name` or e-mail addresses.
         tags: Dagster tags.
+        view: Name (`schema.view`) of a view to keep in the lake: the query itself, which DuckDB runs on what the lake
+            holds at the moment of reading. None for no view.
         dialect: `postgres`, or `spark` for a query that is sent to Spark as it is.
     """
 
@@ -78,7 +80,19 @@ class StreamTableOptions(BaseModel):
     description: Text = ""
     owners: tuple[str, ...] = ()
     tags: dict[str, Text] = Field(default_factory=dict)
+    view: Text | None = None
     dialect: Dialect = "postgres"
+
+    @field_validator("view")
+    @classmethod
+    def _view_is_qualified(cls, value: str | None) -> str | None:
+        if value is not None:
+            parts = value.split(".")
+            if len(parts) != 2:
+                raise ValueError(f"view {value!r} is not of the form schema.view.")
+            for part, what in zip(parts, ("schema", "view"), strict=True):
+                _as_value_error(lambda text, what=what: check_name_part(text, what), part)
+        return value
 
     @field_validator("schedule")
     @classmethod

@@ -6,7 +6,8 @@ The text is DuckDB's dialect. In it, `{DUCKLAKE_CATALOG}` stands for the name un
 
 from __future__ import annotations
 
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from pgtrickle_assets.errors import LakeError
 from pgtrickle_assets.lake import table_creation as creation
@@ -15,11 +16,20 @@ from pgtrickle_assets.lake.commit_session import Answer, CatalogOperation, Commi
 from pgtrickle_assets.lake.naming import SCHEMA_NAMED
 from pgtrickle_assets.query.types import TableName
 
+if TYPE_CHECKING:
+    from pgtrickle_assets.lake.catalog import Lake
+
 CATALOG_PLACEHOLDER: Final = "{DUCKLAKE_CATALOG}"
 
 _INSERT: Final = "INSERT INTO {c}.ducklake_view VALUES (%s, gen_random_uuid(), %s, NULL, %s, %s, 'duckdb', %s, '')"
 _END: Final = "UPDATE {c}.ducklake_view SET end_snapshot = %s WHERE view_id = %s AND end_snapshot IS NULL"
 _END_TAGS: Final = "UPDATE {c}.ducklake_tag SET end_snapshot = %s WHERE object_id = %s AND end_snapshot IS NULL"
+_STORED: Final = """
+SELECT s.schema_name, v.view_name, v.sql, t.value FROM {c}.ducklake_view v
+JOIN {c}.ducklake_schema s ON s.schema_id = v.schema_id AND s.end_snapshot IS NULL
+LEFT JOIN {c}.ducklake_tag t ON t.object_id = v.view_id AND t.key = 'comment' AND t.end_snapshot IS NULL
+WHERE v.end_snapshot IS NULL
+"""
 
 
 class _OfView(CatalogOperation):
@@ -97,3 +107,23 @@ class DropView(_OfView):
             raise LakeError(f"there is no view {self._name} in the lake")
         session.shape_changed()
         self._end(session, existing[1])
+
+
+@dataclass(frozen=True, slots=True)
+class StoredView:
+    """A view as the lake has it."""
+
+    query: str
+    comment: str
+
+
+def stored_views(lake: Lake) -> dict[TableName, StoredView]:
+    """All views of the newest snapshot."""
+    rows = lake.connections.fetch(lake.sql(_STORED), ())
+    return {TableName(schema, name): StoredView(query, comment or "") for schema, name, query, comment in rows}
+
+
+def lake_relation(table: TableName) -> str:
+    """How the text of a view names a table of its own lake."""
+    quoted = ('"' + part.replace('"', '""') + '"' for part in (table.schema, table.name))
+    return ".".join((CATALOG_PLACEHOLDER, *quoted))

@@ -19,6 +19,7 @@ from pgtrickle_assets.lake.model import LakeTable, TableChange, TableDefinition
 from pgtrickle_assets.project import STATE_SCHEMA
 from pgtrickle_assets.query.types import TableName, TableSchema
 from pgtrickle_assets.refresh.definition import Definition
+from pgtrickle_assets.refresh.lake_views import keep_views
 from pgtrickle_assets.refresh.model import Effect
 from pgtrickle_assets.refresh.sql_tables import TakenUp, take_up
 from pgtrickle_assets.schema_cache import KnownSchemas
@@ -129,6 +130,7 @@ def register(workspace: Workspace, observed: Observation) -> None:
             alter(workspace.lake, comment, author=_AUTHOR, message=f"Describe table {definition.name}")
     _release_capture(workspace)
     _install_capture(workspace)
+    keep_views(workspace.lake, definitions, removed)
 
 
 def effect_of(workspace: Workspace, name: str) -> Effect:
@@ -151,7 +153,7 @@ def effect_of(workspace: Workspace, name: str) -> Effect:
 
 def _registered(workspace: Workspace, definition: Definition) -> StreamTableDefinition:
     table = definition.stream_table
-    options = {"partition_start": table.partition_start, "partition_end": table.partition_end}
+    options = {"partition_start": table.partition_start, "partition_end": table.partition_end, "view": table.view}
     return StreamTableDefinition(
         name=definition.name,
         origin=Origin.SQL if table.from_sql else Origin.FILE if table.path else Origin.PYTHON,

@@ -19,7 +19,7 @@ LEFT_BY_MAINTENANCE = 16
 
 
 @pytest.mark.parametrize(
-    ("refreshes", "every"), [(48, 16), pytest.param(1440, 60, marks=pytest.mark.nightly)], ids=["part", "day"]
+    ("refreshes", "every"), [(30, 10), pytest.param(1440, 60, marks=pytest.mark.nightly)], ids=["part", "day"]
 )
 def test_files_and_read_amplification_stay_bounded_over_a_day_of_one_minute_refreshes(
     refreshes: int, every: int, new_database: Callable[[], str], tmp_path: Path, spark: object
