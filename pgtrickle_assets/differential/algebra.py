@@ -15,10 +15,10 @@ from typing import Literal as TypingLiteral
 
 from pgtrickle_assets.differential.expressions import choose, greater, integer, multiply, zero
 from pgtrickle_assets.differential.steps import DeriveOptions
-from pgtrickle_assets.query.functions.numbers import as_decimal
+from pgtrickle_assets.query.functions.numbers import as_decimal, shows_own_digits
 from pgtrickle_assets.query.plan import AggregateCall, Call, Cast, Column, Expression
 from pgtrickle_assets.query.rewrite import IdGenerator, conjunction, is_not_null, ref
-from pgtrickle_assets.query.types import BOOLEAN, FLOAT64, INT64, MAX_DECIMAL_PRECISION, ColumnType, decimal
+from pgtrickle_assets.query.types import BOOLEAN, FLOAT64, INT32, INT64, MAX_DECIMAL_PRECISION, ColumnType, decimal
 
 ComponentKind = TypingLiteral["sum", "min", "max"]
 
@@ -124,7 +124,12 @@ class Components:
             return None
         count = Call("nullif", (ref(self._present(call).column), integer(0)), INT64)
         divisor: Expression = Cast(count, FLOAT64) if call.type.is_float else count
-        return Call("/", (ref(total.column), divisor), call.type)
+        operands: tuple[Expression, ...] = (ref(total.column), divisor)
+        if shows_own_digits(argument.type):
+            digits: Expression = Call("own_digits", (argument,), INT32, argument.nullable)
+            digits = digits if call.filter is None else choose(call.filter, digits)
+            operands = (*operands, ref(self.component("max", digits, "digits").column))
+        return Call("/", operands, call.type)
 
     def _boolean(self, call: AggregateCall) -> Expression:
         (argument,) = call.args

@@ -13,13 +13,14 @@ from sqlglot import exp
 
 from pgtrickle_assets.errors import QueryError
 from pgtrickle_assets.query import numeric_statistics
+from pgtrickle_assets.query.casts import to_text
 from pgtrickle_assets.query.coercion import convert, postgres_name
-from pgtrickle_assets.query.frames import frame_text
+from pgtrickle_assets.query.frames import window_frame
 from pgtrickle_assets.query.functions.numbers import as_decimal, quotient_type
 from pgtrickle_assets.query.naming import fold, function_name
 from pgtrickle_assets.query.operators import unify
 from pgtrickle_assets.query.parse import line_of
-from pgtrickle_assets.query.plan import AggregateCall, Call, Expression, Literal, SortKey, WindowCall
+from pgtrickle_assets.query.plan import AggregateCall, Call, ColumnRef, Expression, Literal, SortKey, WindowCall
 from pgtrickle_assets.query.types import (
     BOOLEAN,
     FLOAT32,
@@ -72,16 +73,23 @@ class _Parts:
 
 def aggregate(analyzer: Analyzer, node: Any, condition: Any = None, within: Any = None) -> Expression:
     """An aggregate call; its value becomes a column of the Aggregate below."""
-    name, line = function_name(node), line_of(node)
+    line = line_of(node)
     if analyzer.inside_aggregate:
         raise QueryError("aggregate function calls cannot be nested", line=line)
     if analyzer.sink is None:
         raise QueryError(f"aggregate functions are not allowed in {analyzer.clause}", line=line)
     parts = _parts(analyzer.nested(), node, condition, within)
     sink = analyzer.sink
-    if name in STATISTICS and parts.args[0].type.name != "float64" and parts.args[0].type.name != "float32":
-        return numeric_statistics.expand(parts, lambda call: sink.aggregate(call, line))
-    return sink.aggregate(_typed(parts), line)
+    return _expanded(parts, lambda call: sink.aggregate(call, line)) or sink.aggregate(_typed(parts), line)
+
+
+def _expanded(parts: _Parts, add: Callable[[AggregateCall], ColumnRef]) -> Expression | None:
+    """A statistic of exact numbers as an expression over sums; None for any other call."""
+    if parts.name in STATISTICS and not parts.args[0].type.is_float:
+        return numeric_statistics.expand(parts, add)
+    if parts.name in PAIRED and numeric_statistics.is_exact_pair(parts):
+        return numeric_statistics.expand_pair(parts, add)
+    return None
 
 
 def _parts(analyzer: Analyzer, node: Any, condition: Any, within: Any) -> _Parts:
@@ -234,7 +242,7 @@ def _json_agg(parts: _Parts) -> AggregateCall:
 def json_text(value: Expression, line: int | None) -> Expression:
     """A value as the text of a JSON value."""
     if value.type == JSON or value.type.is_integer or value.type.name in ("decimal", "boolean"):
-        return convert(value, VARCHAR)
+        return to_text(value, line)
     if value.type in (VARCHAR, UNKNOWN) or value.type.name in ("date", "uuid"):
         return Call("json_quote", (convert(value, VARCHAR),), VARCHAR, value.nullable)
     raise QueryError(f"{postgres_name(value.type)} as JSON is not supported", line=line)
@@ -337,31 +345,41 @@ def _window(analyzer: Analyzer, node: exp.Window) -> Expression:
     partition, order_items, spec = _specification(analyzer, node)
     partition_by = tuple(analyzer.value(part) for part in partition)
     order_by = analyzer.sort_keys(order_items)
-    frame = frame_text(spec, order_by, line)
+    sink = analyzer.sink
+
+    def rank_of_peers(keys: tuple[SortKey, ...]) -> Expression:
+        return sink.window(WindowCall("dense_rank", (), INT64, partition_by, keys, nullable=False), line)
+
+    frame = window_frame(spec, order_by, rank_of_peers, line)
+
+    def over(call: WindowCall) -> ColumnRef:
+        call = replace(call, partition_by=partition_by, order_by=frame.order_by, frame=frame.text)
+        return sink.window(call, line)
+
     if function_name(inner) in WINDOW_ONLY:
-        call = _window_only(analyzer, inner, line)
-    else:
-        call = _aggregate_as_window(analyzer, inner, condition, line)
-    call = replace(call, partition_by=partition_by, order_by=order_by, frame=frame)
-    return analyzer.sink.window(call, line)
+        return over(_window_only(analyzer, inner, line))
+    return _aggregate_as_window(analyzer, inner, condition, over, line)
 
 
-def _aggregate_as_window(analyzer: Analyzer, inner: exp.Anonymous, condition: Any, line: int | None) -> WindowCall:
+def _aggregate_as_window(
+    analyzer: Analyzer,
+    inner: exp.Anonymous,
+    condition: Any,
+    over: Callable[[WindowCall], ColumnRef],
+    line: int | None,
+) -> Expression:
     parts = _parts(analyzer, inner, condition, None)
     if parts.distinct or parts.order_by or parts.name in ORDERED_SET:
         raise QueryError("DISTINCT and ORDER BY inside a window aggregate are not supported", line=line)
     if parts.name not in AGGREGATES:
         raise QueryError(f"{parts.name} is not a window function", line=line)
-    if parts.name in STATISTICS and not parts.args[0].type.is_float:
-        raise QueryError(
-            f"{parts.name} of {postgres_name(parts.args[0].type)} over a window is not supported",
-            line=line,
-            hint="Cast the argument to double precision.",
-        )
     if parts.name in ("string_agg", "array_agg", "json_agg", "jsonb_agg"):
         raise QueryError(f"{parts.name} over a window is not supported", line=line)
-    typed = _typed(parts)
-    return WindowCall(typed.function, typed.args, typed.type, filter=typed.filter, nullable=typed.nullable)
+
+    def windowed(call: AggregateCall) -> ColumnRef:
+        return over(WindowCall(call.function, call.args, call.type, filter=call.filter, nullable=call.nullable))
+
+    return _expanded(parts, windowed) or windowed(_typed(parts))
 
 
 def _specification(analyzer: Analyzer, node: Any, depth: int = 0) -> tuple[list[Any], list[Any], Any]:

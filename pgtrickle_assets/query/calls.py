@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from pgtrickle_assets.errors import QueryError
 from pgtrickle_assets.query import aggregate_calls, special_calls
-from pgtrickle_assets.query.casts import to_text
+from pgtrickle_assets.query.casts import output_text
 from pgtrickle_assets.query.coercion import convert, postgres_name
 from pgtrickle_assets.query.functions import signatures
 from pgtrickle_assets.query.functions.registry import lookup
@@ -106,7 +106,7 @@ def _nullif(analyzer: Analyzer, node: exp.Anonymous) -> Expression:
 
 def _concat(analyzer: Analyzer, node: exp.Anonymous) -> Expression:
     line, name = line_of(node), function_name(node)
-    args = [to_text(analyzer.analyze(arg), line) for arg in node.expressions]
+    args = [output_text(analyzer.analyze(arg), line) for arg in node.expressions]
     return Call(name, tuple(args), VARCHAR, nullable=name == "concat_ws" and args[0].nullable)
 
 

@@ -9,10 +9,11 @@ from sqlglot import exp
 
 from pgtrickle_assets.errors import QueryError
 from pgtrickle_assets.query.coercion import convert, is_unknown_text, numeric_constant, postgres_name
-from pgtrickle_assets.query.functions.numbers import as_decimal
+from pgtrickle_assets.query.functions.numbers import as_decimal, shows_own_digits
 from pgtrickle_assets.query.operators import call, comparison
 from pgtrickle_assets.query.parse import line_of
-from pgtrickle_assets.query.plan import Cast, Expression, Literal
+from pgtrickle_assets.query.plan import Case, Cast, Expression, Literal
+from pgtrickle_assets.query.rewrite import is_not_null
 from pgtrickle_assets.query.typenames import column_type
 from pgtrickle_assets.query.types import (
     BOOLEAN,
@@ -85,11 +86,32 @@ def cast_value(expression: Expression, kind: ColumnType, line: int | None) -> Ex
         return Cast(expression, kind)
     if kind.name not in _ALLOWED.get(source.name, ()):
         raise QueryError(f"cannot cast type {postgres_name(source)} to {postgres_name(kind)}", line=line)
+    if kind == VARCHAR:
+        _refuse_unknown_digits(expression, line)
     if kind == BOOLEAN and source == INT32:
         return comparison("<>", expression, Literal(0, INT32), line)
     return convert(expression, kind, line=line)
 
 
+def _refuse_unknown_digits(expression: Expression, line: int | None) -> None:
+    """PostgreSQL writes as many digits as each value has; a quotient or a numeric without scale does not say them."""
+    if expression.type.name == "decimal" and not isinstance(expression, Literal) and shows_own_digits(expression.type):
+        raise QueryError(
+            "the text of a numeric without a fixed scale is not supported: how many digits it shows differs by value",
+            line=line,
+            hint="Cast it to numeric(p,s), or round it, before it becomes text.",
+        )
+
+
 def to_text(expression: Expression, line: int | None) -> Expression:
-    """A value as text, as `||` and concat() convert it."""
+    """A value as text, as `||` and casts convert it."""
     return cast_value(expression, VARCHAR, line)
+
+
+def output_text(expression: Expression, line: int | None) -> Expression:
+    """A value as text, as concat() and clients see it: booleans are t and f."""
+    if expression.type != BOOLEAN:
+        return to_text(expression, line)
+    yes, no = Literal("t", VARCHAR), Literal("f", VARCHAR)
+    known = Case(((expression, yes),), no, VARCHAR, nullable=False)
+    return Case(((is_not_null(expression), known),), None, VARCHAR) if expression.nullable else known

@@ -75,7 +75,8 @@ def decimal_literal(plain: str, scale: int) -> Literal:
     integers = len(plain.lstrip("-").partition(".")[0].lstrip("0"))
     precision = max(integers + scale, 1)
     if precision > MAX_DECIMAL_PRECISION:
-        raise QueryError(f"the number {plain} has more than {MAX_DECIMAL_PRECISION} digits, which Spark cannot hold")
+        shown = plain if len(plain) < 50 else f"{plain[:20]}..."
+        raise QueryError(f"the number {shown} has more than {MAX_DECIMAL_PRECISION} digits, which Spark cannot hold")
     return Literal(plain, decimal(precision, scale))
 
 

@@ -196,7 +196,7 @@ class FromPlanner:
             # A function without a named result column gives its column the alias.
             labels[0] = label
         named = tuple((name, ref(column)) for name, column in zip(labels, columns, strict=True))
-        return FromItem(generated, (Relation(label, named),), named)
+        return FromItem(generated, (Relation(label, named, (), not ordinality),), named)
 
     def _join(self, left: FromItem, join: exp.Join) -> FromItem:
         line = line_of(join)

@@ -27,7 +27,7 @@ from pgtrickle_assets.query.plan import (
     Window,
     WindowCall,
 )
-from pgtrickle_assets.query.rewrite import IdGenerator, map_window, ref, rename_ids, transform
+from pgtrickle_assets.query.rewrite import IdGenerator, columns_of, map_window, ref, rename_ids, transform
 from pgtrickle_assets.query.types import INT32
 
 GroupingSets = list[tuple[int, ...]]
@@ -58,8 +58,10 @@ class Calls:
         """The column of a window function."""
         if not self.windows_allowed:
             raise QueryError(f"window functions are not allowed in {self.clause}", line=line)
-        column = self.ids.column(call.type, nullable=call.nullable, name=call.function)
-        self.windows.append((column, call))
+        column = next((column for column, known in self.windows if known == call), None)
+        if column is None:
+            column = self.ids.column(call.type, nullable=call.nullable, name=call.function)
+            self.windows.append((column, call))
         return ref(column)
 
     def grouping(self, args: tuple[Expression, ...], line: int | None) -> Expression:
@@ -258,12 +260,15 @@ class GroupedBlock:
 def windowed(
     child: Node, calls: Sequence[tuple[Column, WindowCall]], change: Callable[[Expression], Expression]
 ) -> Node:
-    """Window nodes over a plan, one per different partitioning."""
+    """Window nodes over a plan, one per different partitioning; calls that read others come above them."""
     changed = [(column, map_window(call, change)) for column, call in calls]
-    by_partition: dict[tuple[Expression, ...], list[tuple[Column, WindowCall]]] = {}
+    level: dict[str, int] = {}
+    by_partition: dict[tuple[int, tuple[Expression, ...]], list[tuple[Column, WindowCall]]] = {}
     for column, call in changed:
-        by_partition.setdefault(call.partition_by, []).append((column, call))
+        read = (i for key in call.order_by for i in columns_of(key.expression))
+        level[column.id] = max((level[i] + 1 for i in read if i in level), default=0)
+        by_partition.setdefault((level[column.id], call.partition_by), []).append((column, call))
     node = child
-    for group in by_partition.values():
+    for _, group in sorted(by_partition.items(), key=lambda item: item[0][0]):
         node = Window(node, tuple(group))
     return node

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pgtrickle_assets.query.functions import Emission, write
-from pgtrickle_assets.query.functions.numbers import as_decimal
+from pgtrickle_assets.query.functions.numbers import as_decimal, shows_own_digits
 from pgtrickle_assets.query.plan import AggregateCall, Call, ColumnRef, Literal, SortKey, WindowCall
 from pgtrickle_assets.query.render_expressions import ExpressionWriter
-from pgtrickle_assets.query.types import INT64, ColumnType, decimal
+from pgtrickle_assets.query.types import INT32, INT64, ColumnType, decimal
 
 SUM_PRECISION = 28
 """Spark's sum adds ten digits to its argument; a sum of at least 28 digits is then a decimal of 38."""
@@ -20,8 +20,8 @@ SUM_PRECISION = 28
 _PLAIN = frozenset(
     {
         "min", "max", "bool_and", "bool_or", "bit_and", "bit_or", "bit_xor", "var_pop", "var_samp", "stddev_pop",
-        "stddev_samp", "covar_pop", "covar_samp", "corr", "regr_avgx", "regr_avgy", "regr_count", "regr_intercept",
-        "regr_r2", "regr_slope", "regr_sxx", "regr_sxy", "regr_syy",
+        "stddev_samp", "covar_pop", "covar_samp", "regr_avgx", "regr_avgy", "regr_count", "regr_intercept",
+        "regr_r2", "regr_sxx", "regr_sxy", "regr_syy",
     }
 )  # fmt: skip
 
@@ -95,6 +95,12 @@ def _text(w: _Written) -> str:
     if w.function in _PLAIN:
         return w.plain(w.function, *w.args)
     match w.function:
+        case "corr":
+            # NULL where one side does not vary; the engines' own functions give NaN or an error then.
+            spreads = (f"nullif({w.plain(name, *w.args)}, 0)" for name in ("regr_sxx", "regr_syy"))
+            return f"({w.plain('regr_sxy', *w.args)} / sqrt({' * '.join(spreads)}))"
+        case "regr_slope":
+            return f"({w.plain('regr_sxy', *w.args)} / nullif({w.plain('regr_sxx', *w.args)}, 0))"
         case "count":
             return w.plain("count", *w.args) if w.args else f"count(*){w.suffix}"
         case "sum":
@@ -142,8 +148,13 @@ def _average(w: _Written) -> str:
     width = max(source.precision or 0, SUM_PRECISION)
     total = w.plain("sum", w.writer.cast(text, kind, decimal(width, source.scale or 0)))
     count = f"nullif({w.plain('count', text)}, 0)"
-    operands = (ColumnRef("", total_type), ColumnRef("", INT64))
-    return write(Emission(Call("/", operands, w.type), (total, count), w.writer))
+    operands = [ColumnRef("", total_type), ColumnRef("", INT64)]
+    texts = [total, count]
+    if shows_own_digits(kind):
+        digits = Emission(Call("own_digits", (ColumnRef("", kind),), INT32), (text,), w.writer)
+        operands.append(ColumnRef("", INT32))
+        texts.append(w.plain("max", write(digits)))
+    return write(Emission(Call("/", tuple(operands), w.type), tuple(texts), w.writer))
 
 
 def _ordered(w: _Written) -> str:

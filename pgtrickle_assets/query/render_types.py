@@ -149,9 +149,17 @@ def _float_text(text: str, source: ColumnType, dialect: Dialect) -> str:
     decimal = f"CAST(CAST({wide if spark else string} AS DECIMAL(38, 22)) AS {'STRING' if spark else 'VARCHAR'})"
     pattern = text_literal(r"\.?0+$", dialect)
     plain = f"regexp_replace({decimal}, {pattern}, '')"
-    dot = text_literal(r"\.0$", dialect)
-    mantissa = f"regexp_replace(split_part(upper({string}), 'E', 1), {dot}, '')"
-    power = f"CAST(split_part(upper({string}), 'E', 2) AS INT)"
+    # Both engines write some numbers without an exponent that PostgreSQL writes with one.
+    sign = f"CASE WHEN {string} LIKE '-%' THEN '-' ELSE '' END"
+    positive = f"replace({string}, '-', '')"
+    point = f"length(split_part({positive}, '.', 1)) - 1"
+    figures = f"regexp_replace(replace({positive}, '.', ''), {text_literal('0+$', dialect)}, '')"
+    moved = f"concat({sign}, substring({figures}, 1, 1), '.', substring({figures}, 2))"
+    has_power = f"upper({string}) LIKE '%E%'"
+    written = f"CASE WHEN {has_power} THEN split_part(upper({string}), 'E', 1) ELSE {moved} END"
+    ends = text_literal(r"\.0?$", dialect)
+    mantissa = f"regexp_replace({written}, {ends}, '')"
+    power = f"CASE WHEN {has_power} THEN CAST(nullif(split_part(upper({string}), 'E', 2), '') AS INT) ELSE {point} END"
     digits = f"lpad(CAST(abs({power}) AS {'STRING' if spark else 'VARCHAR'}), 2, '0')"
     scientific = f"concat({mantissa}, CASE WHEN {power} < 0 THEN 'e-' ELSE 'e+' END, {digits})"
     inside = f"abs({text}) >= 1e-4 AND abs({text}) < {limit}"

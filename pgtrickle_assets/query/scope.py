@@ -14,11 +14,15 @@ Named = tuple[str, ColumnRef]
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """One item of FROM under its alias. `key` lists ids of columns that identify its rows, or is empty."""
+    """One item of FROM under its alias. `key` lists ids of columns that identify its rows, or is empty.
+
+    `is_value` is set for a function that returns values of one type: then its alias stands for the value too.
+    """
 
     alias: str
     columns: tuple[Named, ...]
     key: tuple[str, ...] = ()
+    is_value: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,7 @@ class FromItem:
         def fresh(columns: Iterable[Named]) -> tuple[Named, ...]:
             return tuple((name, ColumnRef(r.id, r.type, by_id.get(r.id, r.nullable))) for name, r in columns)
 
-        relations = tuple(Relation(r.alias, fresh(r.columns), r.key) for r in self.relations)
+        relations = tuple(Relation(r.alias, fresh(r.columns), r.key, r.is_value) for r in self.relations)
         return FromItem(node, relations, fresh(self.visible))
 
 
@@ -60,6 +64,9 @@ class Scope:
             if found is not None:
                 return found
             scope = scope.parent
+        relation = self.relation(parts[0]) if len(parts) == 1 else None
+        if relation is not None and relation.is_value:
+            return relation.columns[0][1]
         raise self._unknown(parts, line)
 
     def own(self, parts: Sequence[str], line: int | None) -> ColumnRef | None:

@@ -233,7 +233,8 @@ class SelectPlanner:
         having_result = None if having is None else change(having)
         self.calls.windows = [(c, map_window(call, change)) for c, call in self.calls.windows]
         used = [*results, *order_results, *([having_result] if having_result is not None else [])]
-        self._move_subqueries_above(used, own, change)
+        keys = {key.id for key in groups.keys if isinstance(key, ColumnRef)}
+        self._move_subqueries_above(used, own, keys, change)
         return block.aggregate(node), results, order_results, having_result
 
     def _allowed(self, own: frozenset[str]) -> frozenset[str]:
@@ -249,11 +250,16 @@ class SelectPlanner:
             scope = scope.parent
         return frozenset(allowed - own)
 
-    def _move_subqueries_above(self, used: Sequence[Expression], own: frozenset[str], change: Any) -> None:
-        """Subqueries of the SELECT list and HAVING see groups, not rows: their outer references move to the keys."""
+    def _move_subqueries_above(
+        self, used: Sequence[Expression], own: frozenset[str], keys: set[str], change: Any
+    ) -> None:
+        """Subqueries of the SELECT list and HAVING see groups, not rows: their outer references move to the keys.
+
+        Those that are a grouping key themselves were computed for the rows.
+        """
         for expression in used:
             for part in walk_expression(expression):
-                if not isinstance(part, ColumnRef) or part.id not in self.pending:
+                if not isinstance(part, ColumnRef) or part.id not in self.pending or part.id in keys:
                     continue
                 found = self.pending[part.id]
                 mapping = {r.id: change(r) for r in free_refs(found.node) if r.id in own}

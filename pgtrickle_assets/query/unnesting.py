@@ -35,6 +35,7 @@ from pgtrickle_assets.query.rewrite import (
     IdGenerator,
     columns_of,
     conjunction,
+    filtered,
     free_refs,
     is_not_null,
     is_null,
@@ -201,7 +202,10 @@ class Unnester:
         test = None if predicate is None else substitute(predicate, over_domain)
         if test is not None:
             conditions.append(not_false(test))
-        joined = Join("inner", domain, lifted.node, conjunction(conditions))
+        if mapping:
+            joined: Node = Join("inner", domain, lifted.node, conjunction(conditions))
+        else:
+            joined = filtered(lifted.node, conditions)
         true_column, count = self.ids.column(BOOLEAN), self.ids.column(INT64, nullable=False)
         holds: Expression = Literal(True, BOOLEAN) if test is None else test
         project = Project(joined, (*((c, ref(c)) for c in mapping.values()), (flag := self.ids.column(BOOLEAN), holds)))
@@ -214,11 +218,10 @@ class Unnester:
             ),
         )
         condition = conjunction([not_distinct(r, ref(mapping[r.id])) for r in outer])
+        # Without outer values there is one group, which has its row even when it is empty.
+        none = is_null(ref(_nullable(count))) if mapping else Call("=", (ref(count), Literal(0, INT64)), BOOLEAN)
         result = Case(
-            (
-                (is_null(ref(_nullable(count))), Literal(False, BOOLEAN)),
-                (is_true(ref(true_column)), Literal(True, BOOLEAN)),
-            ),
+            ((none, Literal(False, BOOLEAN)), (is_true(ref(true_column)), Literal(True, BOOLEAN))),
             Literal(None, BOOLEAN),
             BOOLEAN,
         )

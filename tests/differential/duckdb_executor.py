@@ -273,7 +273,11 @@ class StreamTable:
 
     def rows(self) -> Counter[tuple[Any, ...]]:
         """The visible result as a multiset."""
-        return Counter(tuple(map(comparable, row)) for row in self._fetch(self.stored[RESULT].new))
+        return Counter(tuple(map(comparable, row)) for row in self.visible())
+
+    def visible(self) -> list[tuple[Any, ...]]:
+        """The rows of the visible result."""
+        return self._fetch(self.stored[RESULT].new)
 
     def _fetch(self, table: str) -> list[tuple[Any, ...]]:
         return self.connection.execute(f"SELECT * FROM {table}").fetchall()

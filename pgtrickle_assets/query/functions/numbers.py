@@ -6,7 +6,13 @@ DecimalPrecision (adjustPrecisionScale), whose loss of digits is kept out by cas
 
 from __future__ import annotations
 
-from pgtrickle_assets.query.functions.quotients import divide_decimal, root_of_quotient
+from pgtrickle_assets.query.functions.quotients import (
+    OWN_DIGITS_SCALE,
+    checked_divisor,
+    divide_decimal,
+    own_digits,
+    root_of_quotient,
+)
 from pgtrickle_assets.query.functions.registry import Emission, register
 from pgtrickle_assets.query.plan import Literal
 from pgtrickle_assets.query.types import MAX_DECIMAL_PRECISION, ColumnType, decimal
@@ -21,6 +27,11 @@ def as_decimal(kind: ColumnType) -> ColumnType:
     if kind.name == "decimal":
         return kind
     return decimal({"int16": 5, "int32": 10, "int64": 19}[kind.name], 0)
+
+
+def shows_own_digits(kind: ColumnType) -> bool:
+    """Whether values of a decimal type have, in PostgreSQL, a scale each: quotients, and numerics without a scale."""
+    return (kind.scale or 0) >= OWN_DIGITS_SCALE
 
 
 def _digits(kind: ColumnType) -> tuple[int, int]:
@@ -107,13 +118,13 @@ def quotient_type(left: ColumnType, right: ColumnType) -> ColumnType:
 
 
 def _divide(emission: Emission) -> str:
-    left, right = emission.args
     kind = emission.call.type
     if kind.name == "decimal":
         return divide_decimal(emission)
+    left, right = emission.args
     if emission.spark:
         return f"CAST({left} div {right} AS {_INTEGER_NAMES[kind.name]})" if kind.is_integer else f"({left} / {right})"
-    checked = f"(CASE WHEN {right} = 0 THEN error('division by zero') ELSE {right} END)"
+    checked = checked_divisor(left, right)
     if kind.is_integer:
         return f"CAST({left} // {checked} AS {_INTEGER_NAMES[kind.name]})"
     return f"({left} / {checked})"
@@ -132,11 +143,11 @@ def _modulo(emission: Emission) -> str:
             emission.writer.cast(text, t, common) for text, t in zip(emission.args, emission.types, strict=True)
         )
         if not emission.spark:
-            right = f"(CASE WHEN {right} = 0 THEN error('division by zero') ELSE {right} END)"
+            right = checked_divisor(left, right)
         return f"CAST({left} % {right} AS DECIMAL({precision}, {scale}))"
     if emission.spark:
         return f"({left} % {right})"
-    return f"({left} % (CASE WHEN {right} = 0 THEN error('division by zero') ELSE {right} END))"
+    return f"({left} % {checked_divisor(left, right)})"
 
 
 def _negate(emission: Emission) -> str:
@@ -222,6 +233,7 @@ register("shift_left", "shiftleft({0}, {1})", "({0} << {1})")
 register("shift_right", "shiftright({0}, {1})", "({0} >> {1})")
 register("sqrt", "sqrt({0})")
 register("sqrt_quotient", root_of_quotient)
+register("own_digits", lambda e: own_digits(e.args[0], e.types[0], spark=e.spark))
 register("cbrt", "cbrt({0})")
 register("exp", "exp({0})")
 register("ln", "ln({0})")

@@ -10,6 +10,14 @@ from pgtrickle_assets.query.functions.registry import Emission
 from pgtrickle_assets.query.types import ColumnType
 
 _MIN_SIGNIFICANT_DIGITS = 16
+OWN_DIGITS_SCALE = 18
+"""From this scale on a decimal holds a quotient or a numeric without scale, whose values have a scale each."""
+
+
+def checked_divisor(dividend: str, divisor: str, text: str = "") -> str:
+    """DuckDB's `text` (the divisor itself, if empty), or an error where it is 0; NULL / 0 is NULL, as in PostgreSQL."""
+    test = f"{divisor} = 0 AND {dividend} IS NOT NULL"
+    return f"(CASE WHEN {test} THEN error('division by zero') ELSE {text or divisor} END)"
 
 
 def _whole(text: str, kind: ColumnType, up: int, *, spark: bool) -> str:
@@ -32,12 +40,55 @@ def _group_number(n: str, scale: int, *, spark: bool) -> str:
     return f"(CASE WHEN {n} = 0 THEN 0 ELSE {weight} * 10000 + {digit} END)"
 
 
-def _rounded(value: str, groups: str, kept: int, kind: ColumnType) -> str:
+def own_digits(text: str, kind: ColumnType, *, spark: bool) -> str:
+    """The scale that a value most likely has in PostgreSQL, where its type does not say it.
+
+    Zeros at the end are lost. A numeric without scale then counts as written without them; a quotient has at least the
+    digits that its size asks for.
+    """
+    string = f"CAST({text} AS {'STRING' if spark else 'VARCHAR'})"
+    fraction = f"split_part({string}, '.', 2)"
+    trimmed = f"rtrim('0', {fraction})" if spark else f"rtrim({fraction}, '0')"
+    trimmed = f"CAST(length({trimmed}) AS INT)"
+    if (kind.scale or 0) == OWN_DIGITS_SCALE:
+        return trimmed
+    steps = " ".join(f"WHEN abs({text}) <= 1{'0' * 4 * n} THEN greatest({20 - 4 * n}, {trimmed})" for n in range(5))
+    return f"(CASE {steps} ELSE {trimmed} END)"
+
+
+def _kept_digits(emission: Emission, names: tuple[str, ...], first: int) -> int | str:
+    """The larger scale of two operands; as SQL text where the values decide it, or a third operand says it."""
+    if len(names) > 2 and first == 0:
+        return f"coalesce({names[2]}, 0)"
+    kinds = emission.types[first : first + 2]
+    if max(kind.scale or 0 for kind in kinds) < OWN_DIGITS_SCALE:
+        return max(kind.scale or 0 for kind in kinds)
+    parts = [
+        f"coalesce({own_digits(name, kind, spark=emission.spark)}, 0)"
+        if (kind.scale or 0) >= OWN_DIGITS_SCALE
+        else str(kind.scale or 0)
+        for kind, name in zip(kinds, names, strict=True)
+    ]
+    return f"greatest({', '.join(parts)})"
+
+
+def _rounded_to_values(value: str, groups: str, kept: str, kind: ColumnType) -> str:
+    """As `_rounded`, where the values of the operands say how many digits are kept."""
+    target = f"DECIMAL({kind.precision}, {kind.scale})"
+    weight = f"CAST(floor(({groups} - 1) / 10000.0) AS INT)"
+    digits = f"greatest({_MIN_SIGNIFICANT_DIGITS} - 4 * {weight}, {kept})"
+    cases = " ".join(f"WHEN {n} THEN CAST(round({value}, {n}) AS {target})" for n in range(kind.scale or 0))
+    return f"(CASE {digits} {cases} ELSE CAST({value} AS {target}) END)"
+
+
+def _rounded(value: str, groups: str, kept: int | str, kind: ColumnType) -> str:
     """Round `value` to the scale of a quotient, given the difference of the group numbers of its operands.
 
     select_div_scale takes the weight of the quotient from weights and first digits alone; `kept` is the larger scale of
     the operands, below which it never goes.
     """
+    if isinstance(kept, str):
+        return _rounded_to_values(value, groups, kept, kind)
     target = f"DECIMAL({kind.precision}, {kind.scale})"
     branches: list[str] = []
     for weight in range(-1, 5):
@@ -60,7 +111,7 @@ def _operands(emission: Emission, names: tuple[str, ...], first: int) -> tuple[s
     n = f"abs({_whole(names[0], kinds[0], max(s2 - s1, 0), spark=spark)})"
     d = f"abs({_whole(names[1], kinds[1], max(s1 - s2, 0), spark=spark)})"
     if not spark:
-        d = f"(CASE WHEN {names[1]} = 0 THEN error('division by zero') ELSE {d} END)"
+        d = checked_divisor(names[0], names[1], d)
     return n, d, max(s1, s2)
 
 
@@ -97,7 +148,8 @@ def divide_decimal(emission: Emission) -> str:
         def over_wholes(bound: tuple[str, ...]) -> str:
             a, b, sign = bound
             groups = f"({_group_number(a, aligned, spark=spark)} - {_group_number(b, aligned, spark=spark)})"
-            return writer.let((quotient(a, b, sign), groups), lambda pair: _rounded(pair[0], pair[1], aligned, kind))
+            kept = _kept_digits(emission, names, 0)
+            return writer.let((quotient(a, b, sign), groups), lambda pair: _rounded(pair[0], pair[1], kept, kind))
 
         return writer.let((n, d, negative), over_wholes)
 
@@ -136,7 +188,8 @@ def root_of_quotient(emission: Emission) -> str:
         def over_wholes(bound: tuple[str, ...]) -> str:
             a, b, result = bound
             groups = f"({_group_number(a, aligned, spark=spark)} - {_group_number(b, aligned, spark=spark)})"
-            return writer.let((groups,), lambda pair: _rounded(result, pair[0], aligned, kind))
+            kept = _kept_digits(emission, names[1:], 1)
+            return writer.let((groups,), lambda pair: _rounded(result, pair[0], kept, kind))
 
         return writer.let((n, d, value), over_wholes)
 

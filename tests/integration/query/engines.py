@@ -59,14 +59,15 @@ def arrow_tables(connection: Any) -> dict[str, Any]:
         rows = connection.execute(f'SELECT * FROM "{table.name}"').fetchall()
         columns = table.schema().columns
         arrays = [
-            pa.array([_stored(row[i], column.type) for row in rows], arrow_type(column.type))
+            pa.array([stored_value(row[i], column.type) for row in rows], arrow_type(column.type))
             for i, column in enumerate(columns)
         ]
         found[table.name] = pa.table(arrays, names=[column.name for column in columns])
     return found
 
 
-def _stored(value: Any, kind: ColumnType) -> Any:
+def stored_value(value: Any, kind: ColumnType) -> Any:
+    """A value that psycopg read, as Arrow takes it."""
     if value is None:
         return None
     if kind.name == "json":
@@ -115,7 +116,8 @@ def normal(value: Any, kind: ColumnType) -> Any:
         number = float(value)
         if math.isnan(number):
             return "NaN"
-        return float(f"{number:.12g}") + 0.0
+        # psycopg reads the six digits that PostgreSQL writes of a real.
+        return float(f"{number:.{6 if kind.name == 'float32' else 12}g}") + 0.0
     if kind.name == "json":
         return json.dumps(json.loads(value) if isinstance(value, str) else value, sort_keys=True)
     if kind.name == "uuid":

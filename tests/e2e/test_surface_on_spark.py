@@ -1,0 +1,83 @@
+"""Queries whose text differs most between DuckDB and Spark, over the whole path, against PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from pgtrickle_assets.refresh.model import Strategy
+from tests.differential.surface_runner import FOLDER, Family, plan_over, read, schemas_of
+from tests.e2e.lakehouse import Lakehouse, lakehouse
+from tests.integration.query.engines import multiset, postgres_answer
+
+CHOSEN = {
+    "aggregates": (
+        "over_nothing", "numeric_bare", "avg_scales", "float_sums", "variance_exact", "covariance", "regression",
+        "bits", "distinct_aggregates", "string_agg_ordered", "array_agg_ordered", "json_agg_ordered", "percentiles",
+        "mode_of", "cube", "avg_of_avgs",
+    ),
+    "exactness": (
+        "integer_division", "rounding_numeric", "rounding_float", "float_to_numeric", "numeric_division",
+        "numeric_bare_division", "average_of_quotients", "numeric_bare_compare", "real_float_join", "float_zero_join",
+        "float_nan", "float_text", "numeric_text", "concat_values", "varchar_cast", "empty_is_not_null", "text_compare",
+        "text_like", "text_functions", "round_of_avg", "date_arithmetic", "date_month_ends", "date_parts",
+        "date_trunc", "time_zones", "timestamp_text", "interval_parts", "uuid_bytea", "time_column", "nulls_order",
+        "literals", "bit_operators",
+    ),
+    "joins": ("full_full", "null_safe_left", "not_in_pair_nulls", "in_as_value", "any_as_value", "not_in_under_or"),
+    "sets_windows": (
+        "distinct_float", "distinct_on_nulls", "except_all", "rank_no_partition", "rows_frames", "range_offset_desc",
+        "range_numeric", "range_interval", "groups_frame", "lag_lead", "first_last_nth", "window_over_aggregate",
+        "window_variance_exact", "limit_float", "limit_ties",
+    ),
+    "subqueries": (
+        "scalar_order_limit", "lateral_top_left", "unnest_left", "unnest_ordinality", "series_step", "series_calendar",
+        "json_elements", "json_elements_text", "json_fields", "array_scalar_subquery", "not_exists_uncorrelated",
+    ),
+}  # fmt: skip
+ALWAYS = {
+    "exactness": ("rounding_numeric", "numeric_bare_division", "float_text", "time_zones"),
+    "sets_windows": ("range_interval", "groups_frame"),
+}
+RUNS = [
+    *(pytest.param(name, chosen, id=f"{name}-sample") for name, chosen in ALWAYS.items()),
+    *(pytest.param(name, chosen, id=name, marks=pytest.mark.nightly) for name, chosen in CHOSEN.items()),
+]
+
+
+def _differences(system: Lakehouse, family: Family, chosen: tuple[str, ...]) -> list[str]:
+    found: list[str] = []
+    with psycopg.connect(system.source) as connection:
+        connection.execute("SET timezone = 'UTC'")
+        schemas = schemas_of(connection)
+        for name in chosen:
+            plan = plan_over(family.queries[name], schemas)
+            expected = postgres_answer(connection, family.queries[name], plan)
+            actual = multiset(list(system.lake_rows(f"st.{name}").elements()), plan)
+            if actual != expected:
+                found.append(f"{name}: missing {expected - actual}, surplus {actual - expected}")
+    return found
+
+
+@pytest.mark.parametrize(("name", "chosen"), RUNS)
+def test_spark_maintains_what_postgres_answers(
+    name: str, chosen: tuple[str, ...], new_database: Callable[[], str], tmp_path: Path, spark: object
+) -> None:
+    family = read(FOLDER / f"{name}.yaml")
+    queries = {f"st.{query}": family.queries[query] for query in chosen}
+    differences: list[str] = []
+    with lakehouse(new_database, tmp_path, spark, queries, family.tables) as system:
+        for result in system.refresh().values():
+            assert result.strategy is Strategy.FULL
+        differences += _differences(system, family, chosen)
+        for batch in family.batches[:3]:
+            system.execute(*batch)
+            for table, result in system.refresh().items():
+                wanted = (Strategy.NO_CHANGE, Strategy.DIFFERENTIAL)
+                assert result.strategy in wanted, f"{table}: {result.strategy} because {result.reason}"
+            differences += _differences(system, family, chosen)
+        system.check()
+    assert not differences, "\n".join(differences)
