@@ -3,7 +3,12 @@
     python docs/screenshot.py --url http://127.0.0.1:3000 --output assets.png
 
 The page counts as shown when every group given with --group is on it; otherwise the exit status is 1. Needs Chromium
-(Debian: apt-get install chromium).
+(Debian: apt-get install chromium), which is driven through its debugging port. Playwright would add a package whose
+browsers have to be downloaded from elsewhere, so it is not used.
+
+The graph shows without Spark and without a database: a UI of the bundled example is enough.
+
+    dagster-webserver -m pgtrickle_assets.definitions -a defs -p 3000
 """
 
 from __future__ import annotations
