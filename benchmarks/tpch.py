@@ -74,7 +74,7 @@ class Meter:
     spark: SparkSession
 
     def _jobs(self) -> int:
-        context = self.spark.sparkContext._jsc.sc()
+        context = self.spark.sparkContext._jsc.sc()  # noqa: SLF001 (PySpark shows no jobs by itself)
         context.listenerBus().waitUntilEmpty()
         return context.statusStore().jobsList(None).size()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pgtrickle_assets.differential.expressions import equalities
 from pgtrickle_assets.differential.restrict import common_partition
-from pgtrickle_assets.differential.steps import Restriction
+from pgtrickle_assets.differential.steps import KeyPart, Restriction
 from pgtrickle_assets.query.plan import (
     Aggregate,
     ColumnRef,
@@ -41,23 +41,12 @@ _RESTRICTED_SIDES = {
 
 def restrictions(query: Node) -> tuple[Restriction, ...]:
     """Restrictions that the joins of a query imply, also of small scans by large ones: the executor knows sizes."""
-    found: dict[tuple[str, str, str, str, bool], Restriction] = {}
-    for node in walk(query):
-        if isinstance(node, Join):
-            for restriction in _of_join(node):
-                key = (
-                    restriction.scan.output[0].id if restriction.scan.output else restriction.scan.relation,
-                    restriction.column,
-                    restriction.by.output[0].id,
-                    restriction.by_column,
-                    restriction.null_safe,
-                )
-                found.setdefault(key, restriction)
-    return tuple(found.values())
+    found = [restriction for node in walk(query) if isinstance(node, Join) for restriction in _of_join(node)]
+    return tuple(dict.fromkeys(found))
 
 
 def _of_join(node: Join) -> list[Restriction]:
-    found: list[Restriction] = []
+    keys: dict[tuple[Scan, Scan], list[KeyPart]] = {}
     left_ids, right_ids = output_ids(node.left), output_ids(node.right)
     for first, second, null_safe in equalities(node.condition):
         for left, right in ((first.id, second.id), (second.id, first.id)):
@@ -68,8 +57,9 @@ def _of_join(node: Join) -> list[Restriction]:
                 by = _origin(other[0], other[1], keeps_nulls=null_safe)
                 if by is not None:
                     for scan, column in _targets(*mine):
-                        found.append(Restriction(scan, column, by[0], by[1], null_safe))
-    return found
+                        # One row of a side holds all its columns, so the parts hold for one row of `by` together.
+                        keys.setdefault((scan, by[0]), []).append(KeyPart(column, by[1], null_safe))
+    return [Restriction(scan, by, tuple(dict.fromkeys(key))) for (scan, by), key in keys.items()]
 
 
 def _stored(scan: Scan, column: str) -> Source | None:

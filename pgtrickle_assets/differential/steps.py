@@ -32,18 +32,27 @@ class InputChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Restriction:
-    """Only rows of `scan` whose `column` equals some value of `by_column` in the relation of `by` can matter.
+class KeyPart:
+    """A column of a scan that must equal one of another; with `null_safe`, NULL equals NULL, else NULL equals nothing.
 
-    Columns are names in the stored relations. With `null_safe`, NULL equals NULL; otherwise rows with NULL don't
-    matter. The executor may skip files and row groups that hold no such value; it need not.
+    Columns are names in the stored relations.
+    """
+
+    column: str
+    by_column: str
+    null_safe: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Restriction:
+    """Only rows of `scan` that equal some row of `by` in all parts of the key can matter.
+
+    The executor may leave out other rows, and skip files and row groups that hold none; it need not.
     """
 
     scan: Scan
-    column: str
     by: Scan
-    by_column: str
-    null_safe: bool
+    key: tuple[KeyPart, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,20 +4,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import reduce
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pgtrickle_assets.lake.consolidate import consolidate, union_weighted
 from pgtrickle_assets.lake.deletes import Positions, as_read_at, deleted_positions
 from pgtrickle_assets.lake.model import DataFile, DeltaPlan, LakeColumn, ScanPlan
 from pgtrickle_assets.lake.parquet_columns import arrow_schema, file_columns, inlined_table, table_columns
-from pgtrickle_assets.lake.parquet_read import FILE_ID_COLUMN, POSITION_COLUMN, live_rows, rows_at
+from pgtrickle_assets.lake.parquet_read import (
+    FILE_ID_COLUMN,
+    POSITION_COLUMN,
+    Wanted,
+    live_rows,
+    matching_rows,
+    rows_at,
+)
 from pgtrickle_assets.lake.storage import Storage, storage_for
 
 SMALL_DELTA_ROWS = 200_000
@@ -27,7 +33,14 @@ DRIVER_SCAN_BYTES = 32 << 20
 DRIVER_SCAN_ROWS = 3_000_000
 """Files up to this size and number of rows in all are looked through on the driver when few of their rows matter."""
 
+LOOKUP_BYTES = 256 << 20
+LOOKUP_ROWS = 10_000_000
+"""The same where the columns looked at are tested value by value, which keeps the memory that it takes to a row group:
+beyond, Spark is quicker."""
+
 _REMOTE_READERS = 8
+
+Read = TypeVar("Read")
 
 
 def is_small(delta: DeltaPlan, limit: int = SMALL_DELTA_ROWS) -> bool:
@@ -38,6 +51,11 @@ def is_small(delta: DeltaPlan, limit: int = SMALL_DELTA_ROWS) -> bool:
 def fits_driver(scan: ScanPlan) -> bool:
     """Whether the files of `scan` may be looked through by the driver: decided by the catalog, no file is opened."""
     return scan.bytes <= DRIVER_SCAN_BYTES and scan.row_count <= DRIVER_SCAN_ROWS
+
+
+def fits_lookup(scan: ScanPlan) -> bool:
+    """Whether the driver may look for a few rows in the files of `scan`: decided by the catalog, no file is opened."""
+    return scan.bytes <= LOOKUP_BYTES and scan.row_count <= LOOKUP_ROWS
 
 
 def read_table_arrow(
@@ -71,24 +89,66 @@ def read_matching_arrow(
     Args:
         scan: The planned (and perhaps pruned) scan.
         columns: Names of the columns wanted, in order.
-        values: Values by column name, of the column's type; a NULL among them means rows with NULL. No column with
-            floating point numbers or lists: those are not found by their bits.
+        values: See `Wanted.values`.
         positions: Add `__pgt_file_id` and `__pgt_position`, and leave out the rows that live in the catalog.
         storage_options: See `storage.STORAGE_OPTIONS`.
 
     Raises:
         LakeError: Unknown column, or a file that can't be read as the catalog describes it.
     """
-    wanted, keys = table_columns(scan.table, columns), table_columns(scan.table, list(values))
+    wanted, looked_for = table_columns(scan.table, columns), Wanted(values)
+    keys = table_columns(scan.table, list(values))
     storage = storage_for(scan.table.path, storage_options)
     files = [as_read_at(file, scan.table.at) for file in scan.files]
-    reads = [lambda file=file: _matching(storage, file, wanted, keys, values, positions=positions) for file in files]
-    parts = _read_all(storage, reads)
+    reads = [
+        lambda file=file: list(_matching(storage, file, wanted, keys, looked_for, positions=positions))
+        for file in files
+    ]
+    parts = [part for found in _read_all(storage, reads) for part in found]
     if positions:
         empty = arrow_schema(wanted).append(pa.field(FILE_ID_COLUMN, pa.int64()))
         return pa.concat_tables([*parts, empty.append(pa.field(POSITION_COLUMN, pa.int64())).empty_table()])
-    inlined = inlined_table(tuple(dict.fromkeys([*wanted, *keys])), scan.table, scan.inlined)
-    return pa.concat_tables([*parts, inlined.filter(_mask(inlined, keys, values)).select(list(columns))])
+    return pa.concat_tables([*parts, _inlined(scan, wanted, keys, looked_for)])
+
+
+def find_rows_arrow(
+    scan: ScanPlan,
+    columns: Sequence[str],
+    wanted: Wanted,
+    limit: int,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+) -> pa.Table | None:
+    """The wanted rows of a table, on the driver; None, without reading on, as soon as there are more than `limit`.
+
+    Args:
+        scan: The planned (and perhaps pruned) scan.
+        columns: Names of the columns to return, in order.
+        wanted: What to look for.
+        limit: Most rows to return.
+        storage_options: See `storage.STORAGE_OPTIONS`.
+
+    Raises:
+        LakeError: Unknown column, or a file that can't be read as the catalog describes it.
+    """
+    chosen, keys = table_columns(scan.table, columns), table_columns(scan.table, list(wanted.values))
+    storage = storage_for(scan.table.path, storage_options)
+    parts = [_inlined(scan, chosen, keys, wanted)]
+    found = parts[0].num_rows
+    files = (as_read_at(file, scan.table.at) for file in scan.files)
+    reads = (part for file in files for part in _matching(storage, file, chosen, keys, wanted, positions=False))
+    while found <= limit:
+        part = next(reads, None)
+        if part is None:
+            return pa.concat_tables(parts)
+        parts.append(part)
+        found += part.num_rows
+    return None
+
+
+def _inlined(scan: ScanPlan, columns: Sequence[LakeColumn], keys: Sequence[LakeColumn], wanted: Wanted) -> pa.Table:
+    rows = inlined_table(tuple(dict.fromkeys([*columns, *keys])), scan.table, scan.inlined)
+    return wanted.only(rows).select([column.name for column in columns])
 
 
 def _matching(
@@ -96,24 +156,15 @@ def _matching(
     file: DataFile,
     columns: Sequence[LakeColumn],
     keys: Sequence[LakeColumn],
-    values: Mapping[str, pa.Array],
+    wanted: Wanted,
     *,
     positions: bool,
-) -> pa.Table:
+) -> Iterator[pa.Table]:
     if not keys:
-        return live_rows(storage, file, file_columns(columns, file), positions=positions)
-    found = live_rows(storage, file, file_columns(keys, file), positions=True)
-    places = found.filter(_mask(found, keys, values)).column(POSITION_COLUMN)
-    rows = rows_at(storage, file, file_columns(columns, file), places.to_numpy())
-    if not positions:
-        return rows
-    ids = pa.repeat(pa.scalar(file.id, pa.int64()), rows.num_rows)
-    return rows.append_column(FILE_ID_COLUMN, ids).append_column(POSITION_COLUMN, places)
-
-
-def _mask(rows: pa.Table, keys: Sequence[LakeColumn], values: Mapping[str, pa.Array]) -> pa.Array:
-    masks = [pc.is_in(rows.column(key.name), value_set=values[key.name]) for key in keys]
-    return reduce(pc.and_, masks, pa.repeat(pa.scalar(True), rows.num_rows))
+        yield live_rows(storage, file, file_columns(columns, file), positions=positions)
+        return
+    own, looked_at = file_columns(columns, file), file_columns(keys, file)
+    yield from matching_rows(storage, file, own, looked_at, wanted, positions=positions)
 
 
 def read_delta_arrow(
@@ -161,7 +212,7 @@ def _newly_deleted(storage: Storage, old: DataFile, new: DataFile, columns: Sequ
     return rows_at(storage, replace(old, deletes=None), file_columns(columns, old), positions)
 
 
-def _read_all(storage: Storage, tasks: Sequence[Callable[[], pa.Table]]) -> list[pa.Table]:
+def _read_all(storage: Storage, tasks: Sequence[Callable[[], Read]]) -> list[Read]:
     """Run the reads: in turn on a local disk, some at once where each one waits for the network."""
     if storage.is_local or len(tasks) < 2:
         return [task() for task in tasks]

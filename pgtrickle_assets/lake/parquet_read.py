@@ -1,9 +1,14 @@
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow.compute makes its functions at import)
 """Rows of one data file as Arrow: deletes and snapshot bounds applied, only the needed row groups and columns read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +23,7 @@ from pgtrickle_assets.lake.types import arrow_type
 
 FILE_ID_COLUMN: Final = "__pgt_file_id"
 POSITION_COLUMN: Final = "__pgt_position"
+_ROW: Final = "__pgt_row"
 
 
 def live_rows(storage: Storage, file: DataFile, columns: Sequence[FileColumn], *, positions: bool = False) -> pa.Table:
@@ -75,6 +81,99 @@ def rows_at(storage: Storage, file: DataFile, columns: Sequence[FileColumn], wan
     except OSError as error:
         raise storage_error(error, file.path, dict(storage.options)) from error
     return pa.concat_tables(parts) if parts else empty_rows(columns)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which rows are looked for.
+
+    Attributes:
+        values: Values by column name, of the column's type; a NULL among them means rows with NULL. No column with
+            floating point numbers or lists: those are not found by their bits.
+        combinations: Tables over some of these columns: a row must equal one of their rows. None with a NULL.
+    """
+
+    values: Mapping[str, pa.Array]
+    combinations: tuple[pa.Table, ...] = ()
+
+    def mask(self, rows: pa.Table) -> pa.Array:
+        """Which rows have wanted values in each column."""
+        masks = [pc.is_in(rows.column(name), value_set=values) for name, values in self.values.items()]
+        return reduce(pc.and_, masks, pa.repeat(pa.scalar(True), rows.num_rows))
+
+    def only(self, rows: pa.Table) -> pa.Table:
+        """The wanted ones of some rows that have all the columns looked at."""
+        found = rows.filter(self.mask(rows))
+        for combination in self.combinations:
+            if found.num_rows:
+                names = combination.column_names
+                numbered = found.select(names).append_column(_ROW, pa.array(np.arange(found.num_rows)))
+                kept = numbered.join(combination, names, join_type="left semi", use_threads=False)
+                found = found.take(pa.array(np.sort(kept.column(_ROW).to_numpy())))
+        return found
+
+    @cached_property
+    def sorted(self) -> Mapping[str, list[Any]]:
+        """The values of those columns whose least and greatest value every writer states exactly, in order."""
+        return {
+            name: sorted(values.to_pylist())
+            for name, values in self.values.items()
+            if (pa.types.is_integer(values.type) or pa.types.is_date(values.type)) and not values.null_count
+        }
+
+
+def matching_rows(
+    storage: Storage,
+    file: DataFile,
+    columns: Sequence[FileColumn],
+    keys: Sequence[FileColumn],
+    wanted: Wanted,
+    *,
+    positions: bool = False,
+) -> Iterator[pa.Table]:
+    """Rows of `file` that a reader sees and that are wanted, in one table per row group that holds some.
+
+    The columns looked at are read where the statistics of a row group allow a match, the others where there is one.
+
+    Args:
+        storage: Storage of the lake's files.
+        file: The file as planned.
+        columns: Columns to return.
+        keys: The columns looked at.
+        wanted: What to look for.
+        positions: Add `__pgt_file_id` and `__pgt_position`.
+    """
+    try:
+        deleted = deleted_positions(storage, file)
+        with storage.open_input(file.path) as source:
+            reader = pq.ParquetFile(source)
+            start = 0
+            for group in range(reader.metadata.num_row_groups):
+                rows = reader.metadata.row_group(group).num_rows
+                if _may_hold(reader.metadata.row_group(group), keys, wanted):
+                    live = _without(np.arange(start, start + rows, dtype=np.int64), deleted)
+                    looked_at = _read(reader, file, keys, [group], start, live, positions=True)
+                    places = wanted.only(looked_at).column(POSITION_COLUMN).to_numpy()
+                    if len(places):
+                        yield _read(reader, file, columns, [group], start, places, positions=positions)
+                start += rows
+    except OSError as error:
+        raise storage_error(error, file.path) from error
+
+
+def _may_hold(group: pq.RowGroupMetaData, keys: Sequence[FileColumn], wanted: Wanted) -> bool:
+    """Whether the statistics of a row group allow that it holds a wanted row."""
+    sources = {key.source: wanted.sorted[key.name] for key in keys if key.source and key.name in wanted.sorted}
+    for place in range(group.num_columns if sources else 0):
+        column = group.column(place)
+        values = sources.get(column.path_in_schema)
+        if values is None or not column.is_stats_set or not column.statistics.has_min_max:
+            continue
+        low, high = column.statistics.min, column.statistics.max
+        at = bisect_left(values, low)
+        if at == len(values) or values[at] > high:
+            return False
+    return True
 
 
 def empty_rows(columns: Sequence[FileColumn]) -> pa.Table:

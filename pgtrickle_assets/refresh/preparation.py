@@ -149,7 +149,7 @@ class Preparation:
             tuple(TableDelta(self.definition.tables[target], rows) for target, rows in outputs.items()),
             delta_in,
             tuple(runner.statements),
-            runner.jobs,
+            runner.jobs + relations.jobs,
             (relations,),
             {"delta": read, "compute": monotonic() - started - read},
         )
@@ -168,7 +168,8 @@ class Preparation:
         )
         rows_in = sum(relations.scan_plan(window.relation, Version.CURRENT).row_count for window in self.windows)
         seconds = {"plan": monotonic() - started}
-        return Computation(choice, outputs, rows_in, tuple(runner.statements), runner.jobs, (relations,), seconds)
+        jobs = runner.jobs + relations.jobs
+        return Computation(choice, outputs, rows_in, tuple(runner.statements), jobs, (relations,), seconds)
 
     def _full_steps(self) -> tuple[Step, ...]:
         maintenance = self.definition.maintenance

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
@@ -20,9 +20,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgtrickle_assets.differential.steps import InputChange
-from pgtrickle_assets.lake.arrow_read import fits_driver, read_delta_arrow, read_matching_arrow
+from pgtrickle_assets.lake.arrow_read import (
+    find_rows_arrow,
+    fits_driver,
+    fits_lookup,
+    read_delta_arrow,
+    read_table_arrow,
+)
 from pgtrickle_assets.lake.consolidate import consolidate
 from pgtrickle_assets.lake.model import WEIGHT_COLUMN, DeltaPlan, LakeColumn, LakeTable, ScanPlan
+from pgtrickle_assets.lake.parquet_read import Wanted
 from pgtrickle_assets.lake.prune import prune
 from pgtrickle_assets.lake.spark_columns import quoted_name, schema_ddl
 from pgtrickle_assets.lake.spark_read import read_delta, read_table
@@ -36,6 +43,11 @@ if TYPE_CHECKING:
     from pgtrickle_assets.lake.catalog import Lake
 
 _VIEW_NUMBERS = itertools.count(1)
+_SMALL_TABLE_ROWS = 10_000
+"""A table of so many rows is read whole sooner than looked through for some of them."""
+_KEY = "__pgt_key"
+_LOOKED_UP_PER_ROW = 4
+"""Spark looks for values by column; so many times the rows that may stay come to the driver to be looked at closer."""
 _EXACT_VALUES = 10
 """Up to this many values Spark tests row groups value by value; beyond, by their range."""
 
@@ -48,12 +60,31 @@ class StoredRelation:
     new: LakeTable
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class KeyFilter:
-    """Values of a column outside of which the rows of a scan do not matter; None among them stands for NULL."""
+    """Rows of a scan that do not matter are those that equal none of `keys`.
 
-    column: str
-    values: tuple[object, ...]
+    Attributes:
+        keys: Distinct combinations of values, under the names of the scan's columns; NULL stands for NULL.
+    """
+
+    keys: pa.Table
+
+    def within(self, other: KeyFilter) -> bool:
+        """Whether every key is one of the other filter's; False where that is not seen at once."""
+        if self is other:
+            return True
+        mine, theirs = self.keys, other.keys
+        if mine.num_rows > theirs.num_rows or mine.schema != theirs.schema:
+            return False
+        return not mine.join(theirs, mine.column_names, join_type="left anti", use_threads=False).num_rows
+
+    def values(self, column: str) -> list[object]:
+        """The values of one column."""
+        return pc.unique(self.keys.column(column)).to_pylist()
+
+
+_LocalKey = tuple[str, Version, bool, tuple[KeyFilter, ...]]
 
 
 class Relations:
@@ -84,8 +115,10 @@ class Relations:
         self._deltas: dict[str, DeltaPlan] = {}
         self._scans: dict[tuple[str, bool], ScanPlan] = {}
         self._rows: dict[str, pa.Table | DataFrame] = {}
-        self._local: dict[object, pa.Table | None] = {}
+        self.jobs = 0
+        self._local: dict[_LocalKey, dict[Version | None, pa.Table] | None] = {}
         self._outputs: set[str] = set()
+        self._small_outputs: set[str] = set()
         self._views: dict[object, str] = {}
         self._cached: list[DataFrame] = []
         self._large_views: set[str] = set()
@@ -125,10 +158,16 @@ class Relations:
                 self._rows[relation] = self.keep(frame)
         return self._rows[relation]
 
-    def add(self, relation: str, rows: pa.Table | DataFrame) -> None:
-        """Make a step's output readable by later steps."""
+    def add(self, relation: str, rows: pa.Table | DataFrame, *, is_small: bool) -> None:
+        """Make a step's output readable by later steps; a frame that is small is computed by whoever reads it."""
         self._rows[relation] = rows
         self._outputs.add(relation)
+        if is_small:
+            self._small_outputs.add(relation)
+
+    def is_restrictable(self, scan: Scan) -> bool:
+        """Whether less of a stored relation is read when some of its rows are known not to matter."""
+        return self.is_stored(scan) and self.scan_plan(scan.relation, scan.version).row_count > _SMALL_TABLE_ROWS
 
     def is_empty(self, scan: Scan) -> bool:
         """Whether a scan is known to yield nothing; opens the files of small deltas."""
@@ -142,14 +181,27 @@ class Relations:
         return is_arrow(rows) and rows.num_rows == 0
 
     def local_rows(self, scan: Scan, filters: tuple[KeyFilter, ...] = ()) -> pa.Table | None:
-        """The rows of a stored scan that can matter, where they are few enough to be read on the driver, else None.
+        """The rows of a stored scan that can matter, where they are few enough for the driver, else None.
 
-        Read once: a scan of the same relation, version and filters gets the same rows.
+        Both states of a relation come out of one read: the other one is that and the delta between them.
         """
-        key = (scan.relation, scan.version, filters)
-        if key not in self._local:
-            self._local[key] = self._read_local(scan, filters)
-        return self._local[key]
+        read = self._read(scan, filters)
+        if read is None:
+            return None
+        if scan.version not in read:
+            read[scan.version] = self._other_state(scan, filters, read)
+        return read[scan.version]
+
+    def reached(self, scan: Scan, filters: tuple[KeyFilter, ...]) -> pa.Table | None:
+        """Every row that matters in any state of a stored scan's relation: what other scans may be restricted by."""
+        read = self._read(scan, filters)
+        if read is None:
+            return None
+        if None not in read:
+            rows, delta = read[self._read_version(scan)], self._delta_between(scan.relation)
+            parts = [rows] if delta is None else [rows, delta.select(rows.column_names).cast(rows.schema)]
+            read[None] = pa.concat_tables(parts)
+        return read[None]
 
     def view(self, scan: Scan, filters: tuple[KeyFilter, ...] = ()) -> str:
         """Quoted name of the temporary view for a scan."""
@@ -194,7 +246,7 @@ class Relations:
         """What a scan reads, and whether it is little."""
         if self._reads_rows(scan):
             rows = self.rows(scan.relation)
-            return as_frame(self._spark, rows), is_arrow(rows)
+            return as_frame(self._spark, rows), is_arrow(rows) or scan.relation in self._small_outputs
         local = self.local_rows(scan, filters)
         if local is not None:
             return as_frame(self._spark, local), True
@@ -206,28 +258,100 @@ class Relations:
             frame = self._with_pending(frame, scan.relation)
         return frame, plan.bytes <= SMALL_SCAN_BYTES
 
+    def _read(self, scan: Scan, filters: tuple[KeyFilter, ...]) -> dict[Version | None, pa.Table] | None:
+        """States of a relation, restricted, that are on the driver by now; None where they are too much for it."""
+        first = self._read_version(scan)
+        # What a step adds to a state relation later makes another new state of it.
+        key = (scan.relation, first, scan.relation in self._outputs, filters)
+        if key not in self._local:
+            read = self._wider(key, filters)
+            rows = self._read_local(replace(scan, version=first), filters) if read is None else read[first]
+            if rows is not None and read is not None:
+                rows = _wanted(self._stored[scan.relation].new, filters).only(rows)
+            self._local[key] = None if rows is None else {first: rows}
+        return self._local[key]
+
+    def _wider(self, key: _LocalKey, filters: tuple[KeyFilter, ...]) -> dict[Version | None, pa.Table] | None:
+        """Rows on the driver of the same state that hold all that the filters ask for."""
+        for known, read in self._local.items():
+            covers = known[:3] == key[:3] and known[3] and read is not None
+            if covers and all(any(own.within(other) for own in filters) for other in known[3]):
+                return read
+        return None
+
+    def _read_version(self, scan: Scan) -> Version:
+        """The state of the scan's relation that is read from files."""
+        if scan.relation in self._outputs:
+            return Version.OLD if self._delta_between(scan.relation) is not None else scan.version
+        known = scan.version is Version.OLD and self._delta_between(scan.relation) is not None
+        return Version.NEW if known else scan.version
+
+    def _delta_between(self, relation: str) -> pa.Table | None:
+        """The delta between both states of a stored relation, where it is on the driver and exact to the bit."""
+        delta = self._rows.get(relation)
+        if delta is None or not is_arrow(delta) or not set(self._columns(relation)) <= set(delta.column_names):
+            return None
+        inexact = (pa.types.is_floating(field.type) or pa.types.is_list(field.type) for field in delta.schema)
+        return None if any(inexact) else delta
+
+    def _other_state(
+        self, scan: Scan, filters: tuple[KeyFilter, ...], read: Mapping[Version | None, pa.Table]
+    ) -> pa.Table:
+        rows, delta = read[self._read_version(scan)], self._delta_between(scan.relation)
+        if delta is None:
+            raise ValueError(f"relation {scan.relation} has no delta on the driver")
+        wanted = _wanted(self._stored[scan.relation].new, filters)
+        if wanted.values.keys() <= set(delta.column_names):
+            delta = wanted.only(delta)
+        if scan.version is Version.OLD:
+            place = delta.column_names.index(WEIGHT_COLUMN)
+            delta = delta.set_column(place, WEIGHT_COLUMN, pc.negate(delta.column(WEIGHT_COLUMN)))
+        return _with_pending_rows(rows, delta)
+
     def _read_local(self, scan: Scan, filters: tuple[KeyFilter, ...]) -> pa.Table | None:
         has_pending = scan.version is Version.NEW and scan.relation in self._outputs
         pending = self._rows[scan.relation] if has_pending else None
         if pending is not None and not is_arrow(pending):
             return None
         plan = self._pruned(scan, filters)
-        values = _exact_values(plan.table, filters)
-        if not fits_driver(plan) or (not values and plan.row_count > self._small_delta_rows):
+        wanted = _wanted(plan.table, filters)
+        columns, limit = self._columns(scan.relation), self._small_delta_rows
+        if wanted.values:
+            if not fits_lookup(plan):
+                rows = self._looked_up(plan, columns, wanted, limit)
+            else:
+                rows = find_rows_arrow(plan, columns, wanted, limit, storage_options=self._options)
+        elif fits_driver(plan) and plan.row_count <= limit:
+            rows = read_table_arrow(plan, columns, storage_options=self._options)
+        else:
             return None
-        columns = self._columns(scan.relation)
-        rows = read_matching_arrow(plan, columns, values, storage_options=self._options)
-        if rows.num_rows > self._small_delta_rows:
+        return rows if rows is None or pending is None else _with_pending_rows(rows, pending)
+
+    def _looked_up(self, plan: ScanPlan, columns: list[str], wanted: Wanted, limit: int) -> pa.Table | None:
+        """The wanted rows of a large table, found by Spark; None where there are more than the limit."""
+        from pyspark.sql import functions as f
+
+        names = list(dict.fromkeys([*columns, *wanted.values]))
+        frame = read_table(self._spark, plan, names, storage_options=self._options)
+        for name, values in wanted.values.items():
+            keys = as_frame(self._spark, pa.table({_KEY: values}))
+            frame = frame.join(f.broadcast(keys), f.col(quoted_name(name)).eqNullSafe(f.col(_KEY)), "left_semi")
+        self.jobs += 1
+        found = frame.limit(_LOOKED_UP_PER_ROW * limit + 1).toArrow()
+        if found.num_rows > _LOOKED_UP_PER_ROW * limit:
             return None
-        return rows if pending is None else _with_pending_rows(rows, pending)
+        found = wanted.only(found)
+        return found.select(columns) if found.num_rows <= limit else None
 
     def _pruned(self, scan: Scan, filters: tuple[KeyFilter, ...]) -> ScanPlan:
         plan = self.scan_plan(scan.relation, scan.version)
-        ids = [column.id for f in filters if (column := plan.table.column(f.column)) is not None]
+        looked_at = {name for key_filter in filters for name in key_filter.keys.column_names}
+        ids = [column.id for name in sorted(looked_at) if (column := plan.table.column(name)) is not None]
         if ids:
             plan = self._lake.with_bounds(plan, ids)
         for key_filter in filters:
-            plan = prune(plan, key_filter.column, values=key_filter.values)
+            for name in key_filter.keys.column_names:
+                plan = prune(plan, name, values=key_filter.values(name))
         return plan
 
     def _with_pending(self, frame: DataFrame, relation: str) -> DataFrame:
@@ -266,23 +390,32 @@ def as_frame(spark: SparkSession, rows: pa.Table | DataFrame) -> DataFrame:
     return spark.createDataFrame(rows.combine_chunks(), schema_ddl(columns))
 
 
-def _exact_values(table: LakeTable, filters: tuple[KeyFilter, ...]) -> dict[str, pa.Array]:
-    """The values to look for by column, where a column's values can be found by their bits."""
-    found: dict[str, pa.Array] = {}
+def _wanted(table: LakeTable, filters: tuple[KeyFilter, ...]) -> Wanted:
+    """What to look for, as far as values can be found by their bits."""
+    values: dict[str, pa.Array] = {}
+    combinations: list[pa.Table] = []
     for key_filter in filters:
-        column = table.column(key_filter.column)
-        if column is None or column.type.is_float or column.type.element is not None or column.name in found:
-            continue
-        values = _values_of(column, key_filter.values)
-        if values is not None:
-            found[column.name] = values
-    return found
+        own: dict[str, pa.Array] = {}
+        for name in key_filter.keys.column_names:
+            column = table.column(name)
+            if column is not None and not column.type.is_float and column.type.element is None:
+                typed = _typed(column, key_filter.keys.column(name))
+                if typed is not None:
+                    own[name] = typed
+        for name, typed in own.items():
+            distinct = pc.unique(typed)
+            if name not in values or len(distinct) < len(values[name]):
+                values[name] = distinct
+        if len(own) > 1 and not any(typed.null_count for typed in own.values()):
+            together = pa.table(own)
+            combinations.append(together.group_by(together.column_names).aggregate([]))
+    return Wanted(values, tuple(combinations))
 
 
-def _values_of(column: LakeColumn, values: tuple[object, ...]) -> pa.Array | None:
+def _typed(column: LakeColumn, values: pa.ChunkedArray) -> pa.Array | None:
     try:
-        return pa.array(values, arrow_type(column.type))
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return values.cast(arrow_type(column.type)).combine_chunks()
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
         # Keys of another type that are compared after a cast, or beyond this one's range.
         return None
 
@@ -300,10 +433,13 @@ def _matching(frame: DataFrame, key_filter: KeyFilter) -> DataFrame:
     """Rows that may match, as far as Parquet row groups can tell."""
     from pyspark.sql import functions as f
 
-    values = [value for value in key_filter.values if value is not None]
-    if len(values) < len(key_filter.values) or not values or any(isinstance(value, float) for value in values):
-        return frame
-    column = f.col(quoted_name(key_filter.column))
-    if len(values) <= _EXACT_VALUES:
-        return frame.where(column.isin(values))
-    return frame.where(column.between(min(values), max(values)))  # type: ignore[type-var]
+    for name in key_filter.keys.column_names:
+        values = key_filter.values(name)
+        if not values or any(value is None or isinstance(value, float) for value in values):
+            continue
+        column = f.col(quoted_name(name))
+        if len(values) <= _EXACT_VALUES:
+            frame = frame.where(column.isin(values))
+        else:
+            frame = frame.where(column.between(min(values), max(values)))  # type: ignore[type-var]
+    return frame

@@ -1,3 +1,5 @@
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow.compute makes its functions at import)
 """Running the steps of a maintenance plan on Spark."""
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pgtrickle_assets.differential.restrictions import restrictions
 from pgtrickle_assets.differential.simplify import simplify
@@ -17,6 +20,7 @@ from pgtrickle_assets.lake.model import WEIGHT_COLUMN
 from pgtrickle_assets.query.arrow_types import arrow_type
 from pgtrickle_assets.query.render import render
 from pgtrickle_assets.query.rewrite import scans
+from pgtrickle_assets.refresh.inlining import inlined
 from pgtrickle_assets.refresh.one_task import one_task
 from pgtrickle_assets.refresh.relations import KeyFilter, Relations, is_arrow
 
@@ -71,6 +75,9 @@ class StepsRunner:
     statements: list[tuple[str, str]] = field(default_factory=list)
     jobs: int = 0
     measures: list[StepMeasure] | None = None
+    _filters: dict[object, tuple[pa.Table, KeyFilter | None]] = field(
+        default_factory=dict[object, tuple[pa.Table, "KeyFilter | None"]]
+    )
 
     def run(self, steps: Sequence[Step]) -> Mapping[str, pa.Table | DataFrame]:
         """Run all steps.
@@ -79,38 +86,44 @@ class StepsRunner:
             The rows of each state and result step, by target: Arrow when collected or known to be empty, else a frame.
         """
         used = {scan.relation for step in steps for scan in scans(step.query)}
+        parts = inlined(steps, self.relations.is_restrictable) if self.collect else frozenset[str]()
         outputs: dict[str, pa.Table | DataFrame] = {}
         for step in steps:
-            read = step.target in used
-            rows = (
-                self._rows(step, is_read_later=read) if self.measures is None else self._measured(step, self.measures)
+            is_read, is_part = step.target in used, step.target in parts
+            rows, is_small = (
+                self._rows(step, is_read_later=is_read, is_part=is_part)
+                if self.measures is None
+                else self._measured(step, self.measures)
             )
-            self.relations.add(step.target, rows)
+            self.relations.add(step.target, rows, is_small=is_small)
             if step.role != "intermediate":
                 outputs[step.target] = rows
         return outputs
 
-    def _measured(self, step: Step, measures: list[StepMeasure]) -> pa.Table | DataFrame:
+    def _measured(self, step: Step, measures: list[StepMeasure]) -> tuple[pa.Table | DataFrame, bool]:
         started, sent = monotonic(), len(self.statements)
-        rows = self._rows(step, is_read_later=True)
+        rows, is_small = self._rows(step, is_read_later=True, is_part=False)
         if not is_arrow(rows):
             self.jobs += 1
         count = rows.num_rows if is_arrow(rows) else rows.count()
         sql = self.statements[sent][1] if len(self.statements) > sent else ""
         measures.append(StepMeasure(step.target, step.rule, step.role, count, monotonic() - started, sql))
-        return rows
+        return rows, is_small
 
-    def _rows(self, step: Step, *, is_read_later: bool) -> pa.Table | DataFrame:
+    def _rows(self, step: Step, *, is_read_later: bool, is_part: bool) -> tuple[pa.Table | DataFrame, bool]:
+        """The rows of a step, and whether they are known to be few."""
         query = simplify(step.query, self.relations.is_empty)
         if query is None:
-            return empty_rows(step.columns, weighted=step.weighted)
+            return empty_rows(step.columns, weighted=step.weighted), True
         sql, is_small = self._statement(step, query)
         if not self.collect:
             frame = self.spark.sql(sql)
-            return self.relations.keep(frame) if is_read_later else frame
+            return (self.relations.keep(frame) if is_read_later else frame), False
+        if is_part and is_small:
+            return self.spark.sql(sql), True
         self.jobs += 1
         with one_task(self.spark) if is_small else nullcontext():
-            return self.spark.sql(sql).toArrow()
+            return self.spark.sql(sql).toArrow(), True
 
     def _statement(self, step: Step, query: Node) -> tuple[str, bool]:
         """The SQL of a step, and whether all it reads is little."""
@@ -131,7 +144,7 @@ class StepsRunner:
         return sql, not any(self.relations.is_large(name) for name in views)
 
     def _key_filters(self, query: Node) -> dict[Scan, tuple[KeyFilter, ...]]:
-        """Values outside of which the rows of stored scans do not matter.
+        """Keys outside of which the rows of stored scans do not matter.
 
         Rows found for one scan restrict the next: keys of a delta lead to rows of a table, and these to another table.
         """
@@ -145,11 +158,13 @@ class StepsRunner:
                 if rows is None:
                     rest.append(restriction)
                 elif restriction.scan not in known:
-                    filters[restriction.scan] += _key_filter(restriction, rows)
+                    key_filter = self._key_filter(restriction, rows)
+                    if key_filter is not None and key_filter not in filters[restriction.scan]:
+                        filters[restriction.scan].append(key_filter)
             found = {
                 scan: rows
                 for scan, own in filters.items()
-                if scan not in known and (rows := self.relations.local_rows(scan, tuple(own))) is not None
+                if own and scan not in known and (rows := self.relations.reached(scan, tuple(own))) is not None
             }
             if not found:
                 return {scan: tuple(own) for scan, own in filters.items()}
@@ -162,15 +177,26 @@ class StepsRunner:
         rows = self.relations.rows(scan.relation)
         return rows if is_arrow(rows) else None
 
-
-def _key_filter(restriction: Restriction, rows: pa.Table) -> list[KeyFilter]:
-    if restriction.by_column not in rows.column_names:
-        return []
-    values = rows.column(restriction.by_column).unique()
-    if len(values) > _PRUNING_VALUES:
-        return []
-    wanted = [value for value in values.to_pylist() if restriction.null_safe or value is not None]
-    return [KeyFilter(restriction.column, tuple(wanted))]
+    def _key_filter(self, restriction: Restriction, rows: pa.Table) -> KeyFilter | None:
+        """The filter that the rows of one relation make; the same rows make the same filter."""
+        parts = tuple(
+            part
+            for part in restriction.key
+            if part.by_column in rows.column_names and not pa.types.is_list(rows.schema.field(part.by_column).type)
+        )
+        if not parts:
+            return None
+        key = (id(rows), parts)
+        if key not in self._filters:
+            keys = pa.table({part.column: rows.column(part.by_column) for part in parts})
+            for part in parts:
+                if not part.null_safe:
+                    keys = keys.filter(pc.is_valid(keys.column(part.column)))
+            distinct = keys.group_by(keys.column_names).aggregate([])
+            small = distinct.num_rows <= _PRUNING_VALUES
+            # The rows are kept too, so that nothing else gets their identity.
+            self._filters[key] = (rows, KeyFilter(distinct) if small else None)
+        return self._filters[key][1]
 
 
 def empty_rows(columns: Sequence[ColumnSchema], *, weighted: bool) -> pa.Table:

@@ -100,7 +100,7 @@ def test_every_branch_of_a_union_is_restricted() -> None:
 def test_semi_join_restricts_both_of_its_sides() -> None:
     left, right = scan("l", "a"), scan("r", "b")
     node = Join("semi", left, right, equal(left.columns[0], right.columns[0]))
-    found = {(r.scan.relation, r.column, r.by.relation, r.by_column) for r in restrictions(node)}
+    found = {(r.scan.relation, p.column, r.by.relation, p.by_column) for r in restrictions(node) for p in r.key}
     assert found == {("l", "a", "r", "b"), ("r", "b", "l", "a")}
 
 
