@@ -135,15 +135,16 @@ def find_rows_arrow(
     storage = storage_for(scan.table.path, storage_options)
     parts = [_inlined(scan, chosen, keys, wanted)]
     found = parts[0].num_rows
-    files = (as_read_at(file, scan.table.at) for file in scan.files)
-    reads = (part for file in files for part in _matching(storage, file, chosen, keys, wanted, positions=False))
-    while found <= limit:
-        part = next(reads, None)
-        if part is None:
-            return pa.concat_tables(parts)
+    reads = [
+        lambda file=as_read_at(file, scan.table.at): _matching(storage, file, chosen, keys, wanted, positions=False)
+        for file in scan.files
+    ]
+    for part in _one_after_another(storage, reads):
+        if found > limit:
+            break
         parts.append(part)
         found += part.num_rows
-    return None
+    return None if found > limit else pa.concat_tables(parts)
 
 
 def _inlined(scan: ScanPlan, columns: Sequence[LakeColumn], keys: Sequence[LakeColumn], wanted: Wanted) -> pa.Table:
@@ -218,3 +219,17 @@ def _read_all(storage: Storage, tasks: Sequence[Callable[[], Read]]) -> list[Rea
         return [task() for task in tasks]
     with ThreadPoolExecutor(min(_REMOTE_READERS, len(tasks))) as pool:
         return list(pool.map(lambda task: task(), tasks))
+
+
+def _one_after_another(storage: Storage, tasks: Sequence[Callable[[], Iterator[pa.Table]]]) -> Iterator[pa.Table]:
+    """What the reads yield, in order; on a local disk nothing is read before it is asked for."""
+    if storage.is_local or len(tasks) < 2:
+        for task in tasks:
+            yield from task()
+        return
+    pool = ThreadPoolExecutor(min(_REMOTE_READERS, len(tasks)))
+    try:
+        for found in pool.map(lambda task: list(task()), tasks):
+            yield from found
+    finally:
+        pool.shutdown(cancel_futures=True)

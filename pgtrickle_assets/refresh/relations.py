@@ -28,13 +28,14 @@ from pgtrickle_assets.lake.arrow_read import (
     read_table_arrow,
 )
 from pgtrickle_assets.lake.consolidate import consolidate
-from pgtrickle_assets.lake.model import WEIGHT_COLUMN, DeltaPlan, LakeColumn, LakeTable, ScanPlan
+from pgtrickle_assets.lake.model import WEIGHT_COLUMN, DeltaPlan, LakeTable, ScanPlan
 from pgtrickle_assets.lake.parquet_read import Wanted
 from pgtrickle_assets.lake.prune import prune
 from pgtrickle_assets.lake.spark_columns import quoted_name, schema_ddl
 from pgtrickle_assets.lake.spark_read import read_delta, read_table
-from pgtrickle_assets.lake.types import arrow_type, from_arrow, spark_type
+from pgtrickle_assets.lake.types import from_arrow, spark_type
 from pgtrickle_assets.query.plan import Scan, Version
+from pgtrickle_assets.refresh.key_filter import KeyFilter, matching, wanted_rows
 from pgtrickle_assets.refresh.one_task import SMALL_SCAN_BYTES
 
 if TYPE_CHECKING:
@@ -48,8 +49,6 @@ _SMALL_TABLE_ROWS = 10_000
 _KEY = "__pgt_key"
 _LOOKED_UP_PER_ROW = 4
 """Spark looks for values by column; so many times the rows that may stay come to the driver to be looked at closer."""
-_EXACT_VALUES = 10
-"""Up to this many values Spark tests row groups value by value; beyond, by their range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,30 +57,6 @@ class StoredRelation:
 
     old: LakeTable | None
     new: LakeTable
-
-
-@dataclass(frozen=True, eq=False)
-class KeyFilter:
-    """Rows of a scan that do not matter are those that equal none of `keys`.
-
-    Attributes:
-        keys: Distinct combinations of values, under the names of the scan's columns; NULL stands for NULL.
-    """
-
-    keys: pa.Table
-
-    def within(self, other: KeyFilter) -> bool:
-        """Whether every key is one of the other filter's; False where that is not seen at once."""
-        if self is other:
-            return True
-        mine, theirs = self.keys, other.keys
-        if mine.num_rows > theirs.num_rows or mine.schema != theirs.schema:
-            return False
-        return not mine.join(theirs, mine.column_names, join_type="left anti", use_threads=False).num_rows
-
-    def values(self, column: str) -> list[object]:
-        """The values of one column."""
-        return pc.unique(self.keys.column(column)).to_pylist()
 
 
 _LocalKey = tuple[str, Version, bool, tuple[KeyFilter, ...]]
@@ -253,7 +228,7 @@ class Relations:
         plan = self._pruned(scan, filters)
         frame = read_table(self._spark, plan, self._columns(scan.relation), storage_options=self._options)
         for key_filter in filters:
-            frame = _matching(frame, key_filter)
+            frame = matching(frame, key_filter)
         if scan.version is Version.NEW and scan.relation in self._outputs:
             frame = self._with_pending(frame, scan.relation)
         return frame, plan.bytes <= SMALL_SCAN_BYTES
@@ -267,7 +242,7 @@ class Relations:
             read = self._wider(key, filters)
             rows = self._read_local(replace(scan, version=first), filters) if read is None else read[first]
             if rows is not None and read is not None:
-                rows = _wanted(self._stored[scan.relation].new, filters).only(rows)
+                rows = wanted_rows(self._stored[scan.relation].new, filters).only(rows)
             self._local[key] = None if rows is None else {first: rows}
         return self._local[key]
 
@@ -300,7 +275,7 @@ class Relations:
         rows, delta = read[self._read_version(scan)], self._delta_between(scan.relation)
         if delta is None:
             raise ValueError(f"relation {scan.relation} has no delta on the driver")
-        wanted = _wanted(self._stored[scan.relation].new, filters)
+        wanted = wanted_rows(self._stored[scan.relation].new, filters)
         if wanted.values.keys() <= set(delta.column_names):
             delta = wanted.only(delta)
         if scan.version is Version.OLD:
@@ -314,7 +289,7 @@ class Relations:
         if pending is not None and not is_arrow(pending):
             return None
         plan = self._pruned(scan, filters)
-        wanted = _wanted(plan.table, filters)
+        wanted = wanted_rows(plan.table, filters)
         columns, limit = self._columns(scan.relation), self._small_delta_rows
         if wanted.values:
             if not fits_lookup(plan):
@@ -390,36 +365,6 @@ def as_frame(spark: SparkSession, rows: pa.Table | DataFrame) -> DataFrame:
     return spark.createDataFrame(rows.combine_chunks(), schema_ddl(columns))
 
 
-def _wanted(table: LakeTable, filters: tuple[KeyFilter, ...]) -> Wanted:
-    """What to look for, as far as values can be found by their bits."""
-    values: dict[str, pa.Array] = {}
-    combinations: list[pa.Table] = []
-    for key_filter in filters:
-        own: dict[str, pa.Array] = {}
-        for name in key_filter.keys.column_names:
-            column = table.column(name)
-            if column is not None and not column.type.is_float and column.type.element is None:
-                typed = _typed(column, key_filter.keys.column(name))
-                if typed is not None:
-                    own[name] = typed
-        for name, typed in own.items():
-            distinct = pc.unique(typed)
-            if name not in values or len(distinct) < len(values[name]):
-                values[name] = distinct
-        if len(own) > 1 and not any(typed.null_count for typed in own.values()):
-            together = pa.table(own)
-            combinations.append(together.group_by(together.column_names).aggregate([]))
-    return Wanted(values, tuple(combinations))
-
-
-def _typed(column: LakeColumn, values: pa.ChunkedArray) -> pa.Array | None:
-    try:
-        return values.cast(arrow_type(column.type)).combine_chunks()
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
-        # Keys of another type that are compared after a cast, or beyond this one's range.
-        return None
-
-
 def _with_pending_rows(rows: pa.Table, pending: pa.Table) -> pa.Table:
     """The rows after a delta for their relation."""
     stored = rows.append_column(WEIGHT_COLUMN, pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows))
@@ -427,19 +372,3 @@ def _with_pending_rows(rows: pa.Table, pending: pa.Table) -> pa.Table:
     copies = after.column(WEIGHT_COLUMN).to_numpy()
     places = np.repeat(np.arange(len(copies)), np.maximum(copies, 0))
     return after.select(rows.column_names).take(pa.array(places))
-
-
-def _matching(frame: DataFrame, key_filter: KeyFilter) -> DataFrame:
-    """Rows that may match, as far as Parquet row groups can tell."""
-    from pyspark.sql import functions as f
-
-    for name in key_filter.keys.column_names:
-        values = key_filter.values(name)
-        if not values or any(value is None or isinstance(value, float) for value in values):
-            continue
-        column = f.col(quoted_name(name))
-        if len(values) <= _EXACT_VALUES:
-            frame = frame.where(column.isin(values))
-        else:
-            frame = frame.where(column.between(min(values), max(values)))  # type: ignore[type-var]
-    return frame

@@ -21,8 +21,9 @@ from pgtrickle_assets.query.arrow_types import arrow_type
 from pgtrickle_assets.query.render import render
 from pgtrickle_assets.query.rewrite import scans
 from pgtrickle_assets.refresh.inlining import inlined
+from pgtrickle_assets.refresh.key_filter import KeyFilter
 from pgtrickle_assets.refresh.one_task import one_task
-from pgtrickle_assets.refresh.relations import KeyFilter, Relations, is_arrow
+from pgtrickle_assets.refresh.relations import Relations, is_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
