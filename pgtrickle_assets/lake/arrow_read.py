@@ -135,10 +135,8 @@ def find_rows_arrow(
     storage = storage_for(scan.table.path, storage_options)
     parts = [_inlined(scan, chosen, keys, wanted)]
     found = parts[0].num_rows
-    reads = [
-        lambda file=as_read_at(file, scan.table.at): _matching(storage, file, chosen, keys, wanted, positions=False)
-        for file in scan.files
-    ]
+    files = [as_read_at(file, scan.table.at) for file in scan.files]
+    reads = [lambda file=file: _matching(storage, file, chosen, keys, wanted, positions=False) for file in files]
     for part in _one_after_another(storage, reads):
         if found > limit:
             break
