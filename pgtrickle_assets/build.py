@@ -15,7 +15,7 @@ from pgtrickle_assets.assets.source_assets import build_mirror_assets, source_sp
 from pgtrickle_assets.assets.stream_table_assets import build_stream_table_assets
 from pgtrickle_assets.connections import project_settings
 from resources.ducklake_io_manager import ducklake_io_manager
-from resources.engine import engine_resource
+from resources.engine import engine_resource, open_refresh_engine_on
 from resources.postgres import postgres_resource
 from resources.spark import spark_resource
 from sensors.delivery_retries import delivery_retries_sensor
@@ -39,6 +39,9 @@ _SENSORS: Final = (
     recovery_sensor,
 )
 
+S3: Final = "s3"
+"""Key of the resource with the lake's object store, as dagster-aws calls it."""
+
 _UNSET_OWNERS: Final = "Parameter `owners` of initializer `SensorDefinition"
 
 
@@ -50,7 +53,8 @@ def build_definitions(project: Project, *, resources: Mapping[str, Any] | None =
 
     Args:
         project: The project.
-        resources: Resources that replace ours, by key (`spark`, `postgres`, `pgtrickle`, `ducklake_io_manager`).
+        resources: Resources that replace ours, by key (`spark`, `postgres`, `pgtrickle`, `ducklake_io_manager`). An
+            `S3Resource` of dagster-aws under the key `s3` gives the lake's endpoint and credentials.
 
     Raises:
         ConfigurationError: For a query that cannot be planned, as far as the columns of its inputs are known.
@@ -78,7 +82,7 @@ def _build(project: Project, resources: Mapping[str, Any]) -> dg.Definitions:
         resources={
             SPARK: spark_resource(project),
             "postgres": postgres_resource(project),
-            ENGINE: engine_resource(project),
+            ENGINE: engine_resource(project, open_refresh_engine_on(resources[S3]) if S3 in resources else None),
             IO_MANAGER: ducklake_io_manager(),
             RUN_PLAN: dg.mem_io_manager,
             **resources,

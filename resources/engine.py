@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import dagster as dg
 
@@ -23,17 +23,30 @@ def open_refresh_engine(project: Project, spark: SparkProvider) -> AbstractConte
     return cast("AbstractContextManager[Engine]", RefreshEngine.open(project, project_settings(project), spark))
 
 
-def engine_resource(project: Project, open_engine: OpenEngine = open_refresh_engine) -> dg.ResourceDefinition:
+def open_refresh_engine_on(s3: Any) -> OpenEngine:
+    """As `open_refresh_engine`, with the lake's object store as a resource of dagster-aws describes it."""
+
+    def open_engine(project: Project, spark: SparkProvider) -> AbstractContextManager[Engine]:
+        from resources.object_storage import s3_storage_options, with_storage
+
+        return open_refresh_engine(with_storage(project, s3_storage_options(s3)), spark)
+
+    return open_engine
+
+
+def engine_resource(project: Project, open_engine: OpenEngine | None = None) -> dg.ResourceDefinition:
     """The resource `pgtrickle` of a project: an `EngineSession`.
 
     Args:
         project: The project.
-        open_engine: Opens the engine.
+        open_engine: Opens the engine; `open_refresh_engine` by default.
     """
 
     def session(context: dg.InitResourceContext) -> Iterator[EngineSession]:
         spark = getattr(context.resources, SPARK)
-        with EngineSession(project, lambda: spark.spark_session, open_engine).closing() as opened:
+        with EngineSession(
+            project, lambda: spark.spark_session, open_engine or open_refresh_engine
+        ).closing() as opened:
             yield opened
 
     return dg.ResourceDefinition(

@@ -104,6 +104,39 @@ def endpoint_of(given: Mapping[str, str]) -> tuple[str, str | None]:
     return ("http" if given.get("use_ssl") == "false" else "https"), scheme or None
 
 
+def s3a_options(options: Mapping[str, str]) -> dict[str, str]:
+    """The same options as Hadoop's S3A file system spells them; Spark takes them with each read."""
+    scheme, host = endpoint_of(options)
+    limits = {
+        "fs.s3a.connection.establish.timeout": f"{_number(options, 'connect_timeout', CONNECT_SECONDS):g}s",
+        "fs.s3a.connection.request.timeout": f"{_number(options, 'request_timeout', REQUEST_SECONDS):g}s",
+        "fs.s3a.attempts.maximum": str(_attempts(options)),
+    }
+    given = {
+        "fs.s3a.endpoint": f"{scheme}://{host}" if host else None,
+        "fs.s3a.endpoint.region": _region(options),
+        "fs.s3a.path.style.access": "true" if host and options.get("url_style") != "vhost" else None,
+        "fs.s3a.access.key": options.get("access_key_id"),
+        "fs.s3a.secret.key": options.get("secret_access_key"),
+        "fs.s3a.session.token": options.get("session_token"),
+        "fs.s3a.aws.credentials.provider": _provider(options),
+    }
+    return limits | {name: value for name, value in given.items() if value}
+
+
+def _provider(options: Mapping[str, str]) -> str | None:
+    """Class that finds credentials; S3A's own chain when none are given."""
+    if options.get("anonymous") == "true":
+        kind = "Anonymous"
+    elif "session_token" in options:
+        kind = "Temporary"
+    elif "access_key_id" in options:
+        kind = "Simple"
+    else:
+        return None
+    return f"org.apache.hadoop.fs.s3a.{kind}AWSCredentialsProvider"
+
+
 @lru_cache(maxsize=16)
 def _client(options: Options) -> Any:
     from boto3.session import Session

@@ -30,7 +30,7 @@ from pgtrickle_assets.lake.parquet_columns import (
 from pgtrickle_assets.lake.parquet_read import FILE_ID_COLUMN, POSITION_COLUMN
 from pgtrickle_assets.lake.spark_arrow_read import read_through_arrow
 from pgtrickle_assets.lake.spark_columns import missing_or_stored, quoted_name, schema_ddl, stored_spark_type
-from pgtrickle_assets.lake.storage import Storage, reads_natively, spark_path, storage_for
+from pgtrickle_assets.lake.storage import Storage, reads_natively, spark_options, spark_path, storage_for
 from pgtrickle_assets.lake.types import spark_type
 
 if TYPE_CHECKING:
@@ -221,6 +221,8 @@ class _Reader:
             stored[SNAPSHOT_COLUMN] = "BIGINT"
         paths = [spark_path(piece.file.path, self._options) for piece in pieces]
         reader = self.spark.read.schema(schema_ddl(list(stored.items()))).option("__globPaths__", "false")
+        for name, value in spark_options(self.table.path, self._options).items():
+            reader = reader.option(name, value)
         frame = reader.parquet(*paths)
         if group.rows_after is not None:
             frame = frame.where(f.col(SNAPSHOT_COLUMN) > group.rows_after)

@@ -222,6 +222,12 @@ def reads_natively(path: str, options: Mapping[str, str] | None = None) -> bool:
     return choice == "native"
 
 
+def spark_options(path: str, options: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What Spark's own reader must be told to open `path`; holds secrets, so it goes with the read and nowhere else."""
+    scheme, separator, _ = path.partition("://")
+    return s3.s3a_options(options or {}) if separator and _SCHEMES.get(scheme) == "s3" else {}
+
+
 def spark_path(path: str, options: Mapping[str, str] | None = None) -> str:
     """`path` as Hadoop's file systems spell it: `s3a://`, `gs://`, `abfss://container@account...`, `file://`."""
     scheme, separator, rest = path.partition("://")

@@ -39,7 +39,7 @@ class Lakehouse:
     ) -> AbstractContextManager[Lakehouse]:
         """The same source and lake with other stream tables; open it when this one is closed."""
         spark = self.engine._workspace.spark()
-        return _opened(self.source, self.location.catalog_dsn, self.engine.project.home, spark, stream_tables, settings)
+        return _opened(self.source, self.location, self.engine.project.home, spark, stream_tables, settings)
 
     def execute(self, *statements: str) -> None:
         """Run statements on the source in one transaction."""
@@ -86,6 +86,9 @@ def lakehouse(
     spark: SparkSession,
     stream_tables: Sequence[StreamTable] | Mapping[str, str],
     setup: Sequence[str] = (),
+    *,
+    data_path: str | None = None,
+    storage: Mapping[str, str] | None = None,
     **settings: Any,
 ) -> Iterator[Lakehouse]:
     """Open a system whose source was set up by statements.
@@ -96,6 +99,8 @@ def lakehouse(
         spark: The session.
         stream_tables: Stream tables, or queries by name.
         setup: Statements that make the source's tables.
+        data_path: Where the lake's files go; in the folder by default.
+        storage: Options of the object store.
         settings: Overrides.
     """
     source, catalog = new_database(), new_database()
@@ -104,14 +109,15 @@ def lakehouse(
             connection.execute(statement)
     if isinstance(stream_tables, Mapping):
         stream_tables = [StreamTable(name=name, query=query) for name, query in stream_tables.items()]
-    with _opened(source, catalog, folder, spark, stream_tables, settings) as system:
+    location = LakeLocation(catalog, "main", data_path or str(folder / "lake"), storage or {})
+    with _opened(source, location, folder, spark, stream_tables, settings) as system:
         yield system
 
 
 @contextmanager
 def _opened(
     source: str,
-    catalog: str,
+    location: LakeLocation,
     folder: Path,
     spark: SparkSession,
     stream_tables: Sequence[StreamTable],
@@ -120,11 +126,15 @@ def _opened(
     project = Project(
         stream_tables,
         sources={"shop": {"dsn": source}},
-        lake={"catalog": catalog, "data_path": str(folder / "lake")},
+        lake={
+            "catalog": location.catalog_dsn,
+            "data_path": location.data_path,
+            "storage": dict(location.storage_options),
+        },
         home=folder,
         name="test",
     )
-    used = Settings(home=folder, ducklake_sink_failure_mode="error", **settings)
+    used = Settings(**{"home": folder, "ducklake_sink_failure_mode": "error", **settings})
     with RefreshEngine.open(project, used, lambda: spark) as engine:
         engine.sync()
-        yield Lakehouse(engine, source, LakeLocation(catalog, "main", str(folder / "lake")))
+        yield Lakehouse(engine, source, location)

@@ -12,7 +12,14 @@ from pgtrickle_assets.errors import (
     StorageUnavailableError,
     TransientError,
 )
-from pgtrickle_assets.lake.storage import filesystem, reads_natively, spark_path, storage_error, storage_for
+from pgtrickle_assets.lake.storage import (
+    filesystem,
+    reads_natively,
+    spark_options,
+    spark_path,
+    storage_error,
+    storage_for,
+)
 
 
 def test_a_path_is_taken_literally(tmp_path):
@@ -91,3 +98,23 @@ def test_storage_errors_are_told_apart_by_number_and_type():
         assert type(found) is kind
         assert isinstance(found, TransientError) is transient
         assert "s3://b/t/" in str(found)
+
+
+def test_spark_gets_the_same_options_with_each_read_and_none_for_a_disk():
+    options = {"endpoint": "http://127.0.0.1:9000", "access_key_id": "k", "secret_access_key": "s", "max_attempts": "2"}
+    assert spark_options("s3://b/x", options) == {
+        "fs.s3a.endpoint": "http://127.0.0.1:9000",
+        "fs.s3a.endpoint.region": "us-east-1",
+        "fs.s3a.path.style.access": "true",
+        "fs.s3a.access.key": "k",
+        "fs.s3a.secret.key": "s",
+        "fs.s3a.aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
+        "fs.s3a.connection.establish.timeout": "5s",
+        "fs.s3a.connection.request.timeout": "30s",
+        "fs.s3a.attempts.maximum": "2",
+    }
+    assert spark_options("/lake/x", options) == spark_options("gs://b/x", {}) == {}
+    assert spark_options("s3://b/x", {"session_token": "t"})["fs.s3a.aws.credentials.provider"].endswith(
+        "TemporaryAWSCredentialsProvider"
+    )
+    assert "fs.s3a.aws.credentials.provider" not in spark_options("s3://b/x", {})
