@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
@@ -45,7 +45,9 @@ S3: Final = "s3"
 _UNSET_OWNERS: Final = "Parameter `owners` of initializer `SensorDefinition"
 
 
-def build_definitions(project: Project, *, resources: Mapping[str, Any] | None = None) -> dg.Definitions:
+def build_definitions(
+    project: Project, *, resources: Mapping[str, Any] | None = None, made_elsewhere: Collection[dg.AssetKey] = ()
+) -> dg.Definitions:
     """Assets, checks, jobs, sensors and resources of a project.
 
     Needs neither PostgreSQL nor Spark nor the lake. To merge into a code location of your own, use
@@ -55,6 +57,8 @@ def build_definitions(project: Project, *, resources: Mapping[str, Any] | None =
         project: The project.
         resources: Resources that replace ours, by key (`spark`, `postgres`, `pgtrickle`, `ducklake_io_manager`). An
             `S3Resource` of dagster-aws under the key `s3` gives the lake's endpoint and credentials.
+        made_elsewhere: Keys of assets of yours that write lake tables which stream tables read, such as dbt models; for
+            these there is no external asset here.
 
     Raises:
         ConfigurationError: For a query that cannot be planned, as far as the columns of its inputs are known.
@@ -64,17 +68,18 @@ def build_definitions(project: Project, *, resources: Mapping[str, Any] | None =
     with warnings.catch_warnings():
         # Backfills in one run are a beta feature that the tests cover.
         warnings.simplefilter("ignore", dg.BetaWarning)
-        return _build(project, resources or {})
+        return _build(project, resources or {}, frozenset(made_elsewhere))
 
 
-def _build(project: Project, resources: Mapping[str, Any]) -> dg.Definitions:
+def _build(project: Project, resources: Mapping[str, Any], made_elsewhere: frozenset[dg.AssetKey]) -> dg.Definitions:
+    specs = [spec for spec in source_specs(project) if spec.key not in made_elsewhere]
     jobs = build_jobs(project)
     refresh = next((job for job in jobs if job.name == REFRESH), None)
     sensors = [build(project, refresh) for build in _SENSORS] if refresh is not None else []
     cron = project_settings(project).maintenance_schedule
     schedules = [maintenance_schedule(job, cron) for job in jobs if job.name == MAINTAIN and cron]
     return dg.Definitions(
-        assets=[*source_specs(project), *build_mirror_assets(project), *build_stream_table_assets(project)],
+        assets=[*specs, *build_mirror_assets(project), *build_stream_table_assets(project)],
         asset_checks=build_checks(project),
         jobs=jobs,
         sensors=sensors,
