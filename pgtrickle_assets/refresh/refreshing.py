@@ -456,7 +456,7 @@ class Refreshing:
         deliveries.deliver(cursor, delivery_id, snapshot_id=snapshot, bytes_written=size, rows_written=rows)
         if snapshot is not None:
             provenance.record(
-                cursor,
+                cursor.connection,
                 pgt_id=self.pgt_id,
                 name=str(self.definition.name),
                 snapshot_id=snapshot,

@@ -26,6 +26,17 @@ def test_a_snapshot_can_be_traced_to_its_refresh(catalog, pgt_id):
     )
 
 
+def test_a_refresh_does_not_fail_for_its_provenance(catalog, pgt_id):
+    unknown = pgt_id + 1
+    with catalog.transaction():
+        refresh_id = history.start(catalog, pgt_id, initiated_by=InitiatedBy.MANUAL)
+        assert not provenance.record(
+            catalog, pgt_id=unknown, name="silver.orders", snapshot_id=4, refresh_id=refresh_id, delta_row_count=2
+        )
+    assert history.get(catalog, refresh_id) is not None
+    assert provenance.recent(catalog, unknown) == []
+
+
 def test_provenance_outlives_the_history(catalog, pgt_id):
     refresh_id = history.start(catalog, pgt_id, initiated_by=InitiatedBy.MANUAL)
     provenance.record(

@@ -141,7 +141,7 @@ def test_maintenance_starts_by_itself_as_often_as_the_setting_says(rebuild_proje
     assert schedule.default_status.value == "RUNNING"
     monkeypatch.setenv("PGTRICKLE_MAINTENANCE_SCHEDULE", "")
     _, definitions = rebuild_project()
-    assert not definitions.resolve_all_job_defs() or not definitions.schedules
+    assert not definitions.schedules
 
 
 def test_keys_of_a_dynamic_value_partition_appear_as_they_come(rebuild_project, instance, engine):
