@@ -2,7 +2,7 @@
 
 type: pgtrickle_assets.StreamTables
 attributes:
-project: ../my_project
+project: ../../../../my_project
 """
 
 from __future__ import annotations
