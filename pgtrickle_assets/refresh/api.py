@@ -176,9 +176,12 @@ class RefreshEngine:
         Paused and suspended ones are not meant to be, so they are left out.
         """
         lags = self.lags()
+        with self._workspace.lake.connection() as connection:
+            rows = registry.stored(connection, project=self.project.name)
+        held = {str(row.name) for row in rows if row.status.is_held}
         found: set[str] = set()
         for name in self.project.order:
-            if name in lags or any(read in found for read in self.project.upstream[name]):
+            if name in lags or (name not in held and any(read in found for read in self.project.upstream[name])):
                 found.add(name)
         return frozenset(found)
 

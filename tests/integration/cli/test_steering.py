@@ -5,10 +5,13 @@ from __future__ import annotations
 import psycopg
 import pytest
 
+from pgtrickle_assets.connections import project_settings
 from pgtrickle_assets.control import frontier
 from pgtrickle_assets.control.migrations import migrations
 from pgtrickle_assets.lake.duckdb_attach import attach
 from pgtrickle_assets.lake.location import LakeLocation
+from pgtrickle_assets.project import Project
+from pgtrickle_assets.refresh.api import RefreshEngine
 from pgtrickle_assets.services.duckdb import connect
 
 BY_DAY = "SELECT day, count(*) AS n, sum(price) AS revenue FROM orders GROUP BY day"
@@ -46,6 +49,18 @@ def test_resume_ends_a_suspension_and_forgets_its_errors(shop):
     facts = "status, consecutive_errors, last_error_message"
     rows = shop.ask(f"SELECT {facts} FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'by_day'")
     assert rows == [("ACTIVE", 0, None)]
+
+
+@pytest.mark.parametrize("status", ["PAUSED", "SUSPENDED"])
+def test_what_is_held_is_not_behind_although_its_upstream_is(shop, status):
+    project = Project.load(shop.folder)
+    with RefreshEngine.open(project, project_settings(project), lambda: pytest.fail("Spark was started")) as engine:
+        assert engine.behind() == {"silver.orders", "gold.by_day"}
+        with psycopg.connect(shop.catalog) as connection:
+            connection.execute(
+                "UPDATE pgtrickle.pgt_stream_tables SET status = %s WHERE pgt_name = 'by_day'", (status,)
+            )
+        assert engine.behind() == {"silver.orders"}
 
 
 def test_an_unknown_name_is_wrong_use_and_names_the_nearest(shop):
