@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from pgtrickle_assets.lake.catalog import Lake
 
 _VIEW_NUMBERS = itertools.count(1)
-_SMALL_TABLE_ROWS = 10_000
-"""A table of so many rows is read whole sooner than looked through for some of them."""
 _KEY = "__pgt_key"
 _LOOKED_UP_PER_ROW = 4
 """Spark looks for values by column; so many times the rows that may stay come to the driver to be looked at closer."""
@@ -93,7 +91,6 @@ class Relations:
         self.jobs = 0
         self._local: dict[_LocalKey, dict[Version | None, pa.Table] | None] = {}
         self._outputs: set[str] = set()
-        self._small_outputs: set[str] = set()
         self._views: dict[object, str] = {}
         self._cached: list[DataFrame] = []
         self._large_views: set[str] = set()
@@ -133,16 +130,10 @@ class Relations:
                 self._rows[relation] = self.keep(frame)
         return self._rows[relation]
 
-    def add(self, relation: str, rows: pa.Table | DataFrame, *, is_small: bool) -> None:
-        """Make a step's output readable by later steps; a frame that is small is computed by whoever reads it."""
+    def add(self, relation: str, rows: pa.Table | DataFrame) -> None:
+        """Make a step's output readable by later steps."""
         self._rows[relation] = rows
         self._outputs.add(relation)
-        if is_small:
-            self._small_outputs.add(relation)
-
-    def is_restrictable(self, scan: Scan) -> bool:
-        """Whether less of a stored relation is read when some of its rows are known not to matter."""
-        return self.is_stored(scan) and self.scan_plan(scan.relation, scan.version).row_count > _SMALL_TABLE_ROWS
 
     def is_empty(self, scan: Scan) -> bool:
         """Whether a scan is known to yield nothing; opens the files of small deltas."""
@@ -174,8 +165,9 @@ class Relations:
             return None
         if None not in read:
             rows, delta = read[self._read_version(scan)], self._delta_between(scan.relation)
-            parts = [rows] if delta is None else [rows, delta.select(rows.column_names).cast(rows.schema)]
-            read[None] = pa.concat_tables(parts)
+            if delta is not None:
+                delta = self._only_wanted(scan.relation, delta, filters).select(rows.column_names).cast(rows.schema)
+            read[None] = rows if delta is None else pa.concat_tables([rows, delta])
         return read[None]
 
     def view(self, scan: Scan, filters: tuple[KeyFilter, ...] = ()) -> str:
@@ -221,7 +213,7 @@ class Relations:
         """What a scan reads, and whether it is little."""
         if self._reads_rows(scan):
             rows = self.rows(scan.relation)
-            return as_frame(self._spark, rows), is_arrow(rows) or scan.relation in self._small_outputs
+            return as_frame(self._spark, rows), is_arrow(rows)
         local = self.local_rows(scan, filters)
         if local is not None:
             return as_frame(self._spark, local), True
@@ -242,7 +234,7 @@ class Relations:
             read = self._wider(key, filters)
             rows = self._read_local(replace(scan, version=first), filters) if read is None else read[first]
             if rows is not None and read is not None:
-                rows = wanted_rows(self._stored[scan.relation].new, filters).only(rows)
+                rows = self._only_wanted(scan.relation, rows, filters)
             self._local[key] = None if rows is None else {first: rows}
         return self._local[key]
 
@@ -275,13 +267,15 @@ class Relations:
         rows, delta = read[self._read_version(scan)], self._delta_between(scan.relation)
         if delta is None:
             raise ValueError(f"relation {scan.relation} has no delta on the driver")
-        wanted = wanted_rows(self._stored[scan.relation].new, filters)
-        if wanted.values.keys() <= set(delta.column_names):
-            delta = wanted.only(delta)
+        delta = self._only_wanted(scan.relation, delta, filters)
         if scan.version is Version.OLD:
             place = delta.column_names.index(WEIGHT_COLUMN)
             delta = delta.set_column(place, WEIGHT_COLUMN, pc.negate(delta.column(WEIGHT_COLUMN)))
         return _with_pending_rows(rows, delta)
+
+    def _only_wanted(self, relation: str, rows: pa.Table, filters: tuple[KeyFilter, ...]) -> pa.Table:
+        """Those of some rows of a relation, or of its delta, that the filters ask for."""
+        return wanted_rows(self._stored[relation].new, filters).only(rows)
 
     def _read_local(self, scan: Scan, filters: tuple[KeyFilter, ...]) -> pa.Table | None:
         has_pending = scan.version is Version.NEW and scan.relation in self._outputs

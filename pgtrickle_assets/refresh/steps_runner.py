@@ -20,7 +20,6 @@ from pgtrickle_assets.lake.model import WEIGHT_COLUMN
 from pgtrickle_assets.query.arrow_types import arrow_type
 from pgtrickle_assets.query.render import render
 from pgtrickle_assets.query.rewrite import scans
-from pgtrickle_assets.refresh.inlining import inlined
 from pgtrickle_assets.refresh.key_filter import KeyFilter
 from pgtrickle_assets.refresh.one_task import one_task
 from pgtrickle_assets.refresh.relations import Relations, is_arrow
@@ -87,44 +86,40 @@ class StepsRunner:
             The rows of each state and result step, by target: Arrow when collected or known to be empty, else a frame.
         """
         used = {scan.relation for step in steps for scan in scans(step.query)}
-        parts = inlined(steps, self.relations.is_restrictable) if self.collect else frozenset[str]()
         outputs: dict[str, pa.Table | DataFrame] = {}
         for step in steps:
-            is_read, is_part = step.target in used, step.target in parts
-            rows, is_small = (
-                self._rows(step, is_read_later=is_read, is_part=is_part)
+            is_read = step.target in used
+            rows = (
+                self._rows(step, is_read_later=is_read)
                 if self.measures is None
                 else self._measured(step, self.measures)
             )
-            self.relations.add(step.target, rows, is_small=is_small)
+            self.relations.add(step.target, rows)
             if step.role != "intermediate":
                 outputs[step.target] = rows
         return outputs
 
-    def _measured(self, step: Step, measures: list[StepMeasure]) -> tuple[pa.Table | DataFrame, bool]:
+    def _measured(self, step: Step, measures: list[StepMeasure]) -> pa.Table | DataFrame:
         started, sent = monotonic(), len(self.statements)
-        rows, is_small = self._rows(step, is_read_later=True, is_part=False)
+        rows = self._rows(step, is_read_later=True)
         if not is_arrow(rows):
             self.jobs += 1
         count = rows.num_rows if is_arrow(rows) else rows.count()
         sql = self.statements[sent][1] if len(self.statements) > sent else ""
         measures.append(StepMeasure(step.target, step.rule, step.role, count, monotonic() - started, sql))
-        return rows, is_small
+        return rows
 
-    def _rows(self, step: Step, *, is_read_later: bool, is_part: bool) -> tuple[pa.Table | DataFrame, bool]:
-        """The rows of a step, and whether they are known to be few."""
+    def _rows(self, step: Step, *, is_read_later: bool) -> pa.Table | DataFrame:
         query = simplify(step.query, self.relations.is_empty)
         if query is None:
-            return empty_rows(step.columns, weighted=step.weighted), True
+            return empty_rows(step.columns, weighted=step.weighted)
         sql, is_small = self._statement(step, query)
         if not self.collect:
             frame = self.spark.sql(sql)
-            return (self.relations.keep(frame) if is_read_later else frame), False
-        if is_part and is_small:
-            return self.spark.sql(sql), True
+            return self.relations.keep(frame) if is_read_later else frame
         self.jobs += 1
         with one_task(self.spark) if is_small else nullcontext():
-            return self.spark.sql(sql).toArrow(), True
+            return self.spark.sql(sql).toArrow()
 
     def _statement(self, step: Step, query: Node) -> tuple[str, bool]:
         """The SQL of a step, and whether all it reads is little."""
