@@ -20,6 +20,7 @@ from pgtrickle_assets.errors import (
     TransientError,
 )
 from pgtrickle_assets.lake.commit import CommitPolicy, CommitResult, commit, find_commit
+from pgtrickle_assets.refresh.spark_failures import spark_failures
 
 if TYPE_CHECKING:
     from psycopg import Cursor
@@ -138,19 +139,22 @@ def _attempt(
     within: Callable[[Cursor[tuple[Any, ...]], int], None],
     require_current: Callable[[], None],
 ) -> CommitResult | None:
-    for write in writes:
-        if not write.files:
-            write.write_files(identity.delivery_id)
+    with spark_failures():
+        for write in writes:
+            if not write.files:
+                write.write_files(identity.delivery_id)
     changed = [write for write in writes if not write.is_empty]
     if not changed:
         return None
     base = lake.head()
     # In this order: what is current now was so at the base, and its rows can be located there.
     require_current()
+    with spark_failures():
+        changes = [write.change(base) for write in changed]
     return commit(
         lake,
         base=base,
-        changes=[write.change(base) for write in changed],
+        changes=changes,
         author=identity.author,
         message=identity.message,
         extra_info={**identity.extra_info, "delivery_id": identity.delivery_id},

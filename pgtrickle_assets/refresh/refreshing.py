@@ -29,6 +29,7 @@ from pgtrickle_assets.refresh.partition_filter import Selection
 from pgtrickle_assets.refresh.parts import Part, parts_of
 from pgtrickle_assets.refresh.preparation import Computation, Preparation, together
 from pgtrickle_assets.refresh.relations import is_arrow
+from pgtrickle_assets.refresh.spark_failures import spark_failures
 from pgtrickle_assets.refresh.steps_runner import StepMeasure
 from pgtrickle_assets.refresh.strategy import Choice, PastRefresh
 from pgtrickle_assets.refresh.table_write import TableWrite, changed_rows
@@ -143,7 +144,8 @@ class Refreshing:
                 cut=request.cut,
             )
         try:
-            return self._prepare(request, refresh_id, started)
+            with spark_failures():
+                return self._prepare(request, refresh_id, started)
         except UpstreamNotReadyError as error:
             with self.lake.connection() as connection:
                 history.skip(connection, refresh_id, "upstream_not_ready", str(error))

@@ -132,11 +132,12 @@ def test_duckdb_writes_the_same_lake_and_a_stream_table_follows(on_s3: Open) -> 
         opened.check()
 
 
-def test_a_server_that_comes_back_in_time_costs_an_attempt_and_one_that_stays_away_is_told(
-    on_s3: Open, s3: S3Server
+@pytest.mark.parametrize("small_delta_rows", [200_000, 0], ids=["driver", "executors"])
+def test_a_server_that_stays_away_is_told_and_the_next_refresh_delivers(
+    on_s3: Open, s3: S3Server, small_delta_rows: int
 ) -> None:
     quick = {"max_attempts": "1", "connect_timeout": "1"}
-    with on_s3(storage=quick, ducklake_sink_max_retries=1) as system:
+    with on_s3(storage=quick, ducklake_sink_max_retries=1, small_delta_rows=small_delta_rows) as system:
         system.refresh()
         head = system.engine.head()
         system.execute(*CHANGE)
