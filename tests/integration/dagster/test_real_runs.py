@@ -104,7 +104,7 @@ def test_refreshes_touch_what_changed_and_checks_agree(definitions, instance, so
 
     verified = definitions.resolve_job_def("verify").execute_in_process(instance=instance)
     outcomes = {(e.asset_key, e.check_name): e.passed for e in verified.get_asset_check_evaluations()}
-    names = ("differential_equals_full", "agrees_with_duckdb", "fresh")
+    names = ("differential_equals_full", "agrees_with_duckdb", "delivered", "fresh")
     assert outcomes == {(key, name): True for key in (DAY, ITEMS) for name in names}
 
 
