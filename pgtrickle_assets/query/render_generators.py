@@ -72,7 +72,9 @@ def _series(generator: Call, args: list[str], *, spark: bool) -> str:
             # Spark's sequence counts down by itself; PostgreSQL's series is empty when the step leads away.
             towards = f"({stop} - {start}) * sign({by}) >= 0"
             return f"(CASE WHEN {towards} THEN sequence({start}, {stop}, {by}) ELSE array() END)"
-        return f"generate_series({start}, {stop}, {by})"
+        series = f"generate_series({start}, {stop}, {by})"
+        # DuckDB's is of bigint.
+        return series if kind.name == "int64" else f"CAST({series} AS INTEGER[])"
     if spark:
         return f"(CASE WHEN {stop} >= {start} THEN sequence({start}, {stop}, {step}) ELSE array() END)"
     return f"generate_series({start}, {stop}, {step})"

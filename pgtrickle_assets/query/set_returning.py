@@ -16,7 +16,7 @@ from pgtrickle_assets.query.render_generators import WITH_ORDINALITY
 from pgtrickle_assets.query.rewrite import IdGenerator
 from pgtrickle_assets.query.scope import nearest
 from pgtrickle_assets.query.set_functions import SUPPORTED, refusal
-from pgtrickle_assets.query.types import INT64, INTERVAL, JSON, TIMESTAMP, TIMESTAMPTZ, VARCHAR
+from pgtrickle_assets.query.types import INT32, INT64, INTERVAL, JSON, TIMESTAMP, TIMESTAMPTZ, VARCHAR
 
 
 def generator_call(
@@ -68,6 +68,7 @@ def _series(args: list[Expression], line: int | None) -> Call:
         kind = common_type([arg.type for arg in args])
         if kind is None or not kind.is_integer:
             raise QueryError("generate_series over numeric is not supported", line=line)
+        kind = INT32 if kind.name == "int16" else kind
         return Call("generate_series", tuple(convert(arg, kind) for arg in args), kind)
     if len(args) == 3:
         moment = TIMESTAMP if bounds == TIMESTAMP else TIMESTAMPTZ

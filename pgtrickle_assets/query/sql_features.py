@@ -105,7 +105,13 @@ SQL_FEATURES: tuple[SqlFeature, ...] = (
             "stddev_samp(x)",
             "Exact for integers and numeric up to six digits after the point; DISTINCT for double precision only.",
         ),
-        ("paired_statistics", "covar_*, corr, regr_*", "yes", "corr(y, x)", ""),
+        (
+            "paired_statistics",
+            "covar_*, corr, regr_*",
+            "yes",
+            "corr(y, x)",
+            "From exact sums for numbers of up to 12 digits, otherwise in double precision.",
+        ),
         ("bool_bit_aggregates", "bool_and, bool_or, every, bit_*", "yes", "every(x > 0)", ""),
         (
             "list_aggregates",
@@ -138,7 +144,7 @@ SQL_FEATURES: tuple[SqlFeature, ...] = (
             "Window functions, named windows, over aggregates",
             "limited",
             "sum(x) OVER (PARTITION BY k ORDER BY t)",
-            "RANGE with an offset over integers only; no GROUPS, no EXCLUDE.",
+            "RANGE offsets over integers, numeric, dates, timestamps, no months; no EXCLUDE; no lists.",
         ),
         (
             "top",
@@ -169,7 +175,13 @@ SQL_FEATURES: tuple[SqlFeature, ...] = (
             "PostgreSQL's digits from 0.0001 on, 20 digits below; a quotient of 10^17 or more is an error.",
         ),
         ("floats", "real, double precision", "yes", "x * 1.5", "NaN is largest and equal to itself."),
-        ("text", "text, varchar(n)", "yes", "name || '-' || code", "Compared bytewise; casts to varchar(n) cut."),
+        (
+            "text",
+            "text, varchar(n)",
+            "yes",
+            "name || '-' || code",
+            "Compared bytewise; casts to varchar(n) cut. Quotients and numeric without scale need a cast before text.",
+        ),
         ("char", "Casts to char(n)", "no", "x::char(3)", "Its values are padded with blanks."),
         ("collation", "COLLATE other than C", "no", 'x COLLATE "de_DE"', ""),
         ("dates", "date, timestamp, timestamptz", "yes", "d + interval '1 month'", "Session time zone UTC."),

@@ -48,6 +48,8 @@ def constant(value: Any) -> str:
         return f"'{value}'::DOUBLE"
     if isinstance(value, int):
         return str(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(constant, value))}]"
     return "'" + str(value).replace("'", "''") + "'"
 
 
@@ -71,6 +73,7 @@ class Warehouse:
 
     connection: duckdb.DuckDBPyConnection
     tables: dict[str, Table] = field(default_factory=dict)
+    touched: set[str] = field(default_factory=set)
     made: int = 0
 
     def fresh(self, label: str) -> str:
@@ -87,6 +90,7 @@ class Warehouse:
         self.connection.execute(f"CREATE TABLE {delta} ({listed}, {WEIGHT} BIGINT)")
         self.tables[name] = Table(tuple(columns), old, new, delta)
         self._insert(new, rows)
+        self.touched.add(name)
         self.settle()
 
     def _insert(self, table: str, rows: Rows) -> None:
@@ -97,6 +101,7 @@ class Warehouse:
     def change(self, name: str, delta: Rows) -> None:
         """Add rows with a weight as last value to the delta of a base table."""
         self._insert(self.tables[name].delta, delta)
+        self.touched.add(name)
 
     def execute(self, statement: str) -> None:
         """Run a DML statement against the new state of the base tables (views named as in the query)."""
@@ -104,11 +109,12 @@ class Warehouse:
 
     def apply(self) -> None:
         """Bring the new state of base tables to old + delta."""
-        for table in self.tables.values():
+        for table in map(self.tables.__getitem__, self.touched):
             _apply(self.connection, table.old, table.delta, table.new, table.columns)
 
     def take_difference(self) -> None:
         """Make each base table's delta the difference between its two states."""
+        self.touched.update(self.tables)
         for table in self.tables.values():
             names = ", ".join(quote(c.name) for c in table.columns)
             self.connection.execute(f"DELETE FROM {table.delta}")
@@ -120,6 +126,7 @@ class Warehouse:
 
     def add_difference(self) -> None:
         """Add to each delta what changed since the last call, so that a row may come and go in it several times."""
+        self.touched.update(self.tables)
         for table in self.tables.values():
             names = ", ".join(quote(c.name) for c in table.columns)
             self.connection.execute(f"CREATE TABLE IF NOT EXISTS {table.delta}_seen AS SELECT * FROM {table.old}")
@@ -141,14 +148,16 @@ class Warehouse:
 
     def settle(self) -> None:
         """The new state becomes the old one."""
-        for table in self.tables.values():
+        for table in map(self.tables.__getitem__, self.touched):
             self.connection.execute(f"DELETE FROM {table.old}")
             self.connection.execute(f"INSERT INTO {table.old} SELECT * FROM {table.new}")
             self.connection.execute(f"DELETE FROM {table.delta}")
+        self.touched.clear()
 
     def changes(self) -> dict[str, InputChange]:
         found: dict[str, InputChange] = {}
-        for name, table in self.tables.items():
+        for name in sorted(self.touched):
+            table = self.tables[name]
             low, high = self.connection.execute(f"SELECT min({WEIGHT}), max({WEIGHT}) FROM {table.delta}").fetchone()
             if low is not None:
                 found[name] = InputChange(inserts=high > 0, deletes=low < 0)

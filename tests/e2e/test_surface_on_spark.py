@@ -38,14 +38,6 @@ CHOSEN = {
         "json_elements", "json_elements_text", "json_fields", "array_scalar_subquery", "not_exists_uncorrelated",
     ),
 }  # fmt: skip
-ALWAYS = {
-    "exactness": ("rounding_numeric", "numeric_bare_division", "float_text", "time_zones"),
-    "sets_windows": ("range_interval", "groups_frame"),
-}
-RUNS = [
-    *(pytest.param(name, chosen, id=f"{name}-sample") for name, chosen in ALWAYS.items()),
-    *(pytest.param(name, chosen, id=name, marks=pytest.mark.nightly) for name, chosen in CHOSEN.items()),
-]
 
 
 def _differences(system: Lakehouse, family: Family, chosen: tuple[str, ...]) -> list[str]:
@@ -62,7 +54,8 @@ def _differences(system: Lakehouse, family: Family, chosen: tuple[str, ...]) -> 
     return found
 
 
-@pytest.mark.parametrize(("name", "chosen"), RUNS)
+@pytest.mark.nightly
+@pytest.mark.parametrize(("name", "chosen"), CHOSEN.items(), ids=CHOSEN)
 def test_spark_maintains_what_postgres_answers(
     name: str, chosen: tuple[str, ...], new_database: Callable[[], str], tmp_path: Path, spark: object
 ) -> None:
