@@ -1,0 +1,65 @@
+"""Random SQL, random batches: what is maintained equals a full recompute, and PostgreSQL's answer.
+
+`PGTRICKLE_RANDOM_CASES` sets the number of cases, `PGTRICKLE_RANDOM_SEED` the seed; the seed of a run is printed. A
+failing case is shrunk and left behind as a file that runs it again.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from tests.differential.sql_generator import OPERATORS, SqlScenario, sql_scenarios
+from tests.differential.sql_scenario import create, keeping, run, run_against
+
+CASES = int(os.environ.get("PGTRICKLE_RANDOM_CASES", "20000"))
+SEED = int(os.environ.get("PGTRICKLE_RANDOM_SEED", random.SystemRandom().randrange(2**31)))
+
+
+def run_random(cases: int, top: str, check: Callable[[SqlScenario], None]) -> None:
+    """Run `cases` random scenarios whose outermost operator is `top`."""
+
+    @seed(SEED)
+    @settings(
+        max_examples=max(cases, 1),
+        deadline=None,
+        database=None,
+        print_blob=True,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.generate, Phase.shrink),
+    )
+    @given(sql_scenarios(depth=5, top=top))
+    def holds(scenario: SqlScenario) -> None:
+        keeping(scenario, check)
+
+    sys.stdout.write(f"{cases} cases, PGTRICKLE_RANDOM_SEED={SEED}\n")
+    holds()
+
+
+@pytest.fixture(scope="module")
+def random_postgres(postgres_server: Any) -> Iterator[Any]:
+    """A PostgreSQL with the tables of the generator."""
+    dsn = postgres_server.create_database("random_sql")
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        create(connection)
+        yield connection
+    postgres_server.drop_database("random_sql")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("top", OPERATORS)
+def test_random_query_equals_full_recompute(top: str) -> None:
+    run_random(CASES // len(OPERATORS), top, run)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("top", OPERATORS)
+def test_random_query_equals_postgres(random_postgres: Any, top: str) -> None:
+    run_random(CASES // len(OPERATORS) // 4, top, lambda scenario: run_against(scenario, random_postgres))
