@@ -138,9 +138,7 @@ def _microseconds(value: Any, line: int | None) -> int:
     except ValueError as error:
         raise QueryError("the offset of this window frame must be a constant interval", line=line) from error
     if not text or length.months:
-        raise QueryError(
-            "the offset of a window frame must be an interval of days or shorter: months differ in length", line=line
-        )
+        raise QueryError("an offset of a window frame in months is not supported: they differ in length", line=line)
     total = length.days * _DAY_MICROSECONDS + length.microseconds
     if total < 0:
         raise QueryError("invalid preceding or following size in window function", line=line)
