@@ -78,7 +78,7 @@ def due_tables(
         if not is_due(project.schedules[name], last_refresh.get(name), now):
             continue
         plan = project.plan(name)
-        moves_with_time = plan is not None and bool(plan.stable_functions or plan.volatile_functions)
+        moves_with_time = plan is not None and plan.moves_with_time
         if sources_changed or moves_with_time or behind.intersection(project.closure([name])):
             due.append(name)
     return tuple(due)

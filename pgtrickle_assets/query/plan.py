@@ -382,6 +382,11 @@ class QueryPlan:
         default_factory=lambda: dict[str, tuple[tuple[str, str], ...]]()
     )
 
+    @property
+    def moves_with_time(self) -> bool:
+        """Whether the result may change although no input does."""
+        return bool(self.stable_functions or self.volatile_functions)
+
 
 def children(node: Node) -> Sequence[Node]:
     """The direct inputs of a node."""

@@ -231,7 +231,7 @@ SQL_FEATURES: tuple[SqlFeature, ...] = (
             "now(), current_date, ...",
             "full_only",
             "WHERE t > now() - interval '1 day'",
-            "Recomputed when an input changes, not as time goes by.",
+            "Recomputed by every refresh; give it a schedule.",
         ),
         ("volatile_function", "random(), clock_timestamp(), gen_random_uuid()", "full_only", "SELECT random()", ""),
     ),

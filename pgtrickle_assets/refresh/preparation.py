@@ -112,7 +112,7 @@ class Preparation:
     def _choose(self, stored: Mapping[str, StoredRelation], past: Sequence[PastRefresh]) -> Choice:
         deltas = [self.lake.delta(relation.new, relation.old.at) for relation in stored.values() if relation.old]
         changed = sum(delta.inserted_rows + delta.deleted_rows for delta in deltas)
-        if all(delta.is_empty for delta in deltas):
+        if all(delta.is_empty for delta in deltas) and not self.definition.plan.moves_with_time:
             return Choice(Strategy.NO_CHANGE, "inputs_unchanged", "no input changed since the last refresh")
         rows = sum(self.lake.scan(relation.new).row_count for relation in stored.values())
         mode = self.definition.stream_table.refresh_mode
