@@ -158,7 +158,7 @@ def matching_rows(
                         yield _read(reader, file, columns, [group], start, places, positions=positions)
                 start += rows
     except OSError as error:
-        raise storage_error(error, file.path) from error
+        raise storage_error(error, file.path, dict(storage.options)) from error
 
 
 def _may_hold(group: pq.RowGroupMetaData, keys: Sequence[FileColumn], wanted: Wanted) -> bool:
