@@ -207,7 +207,9 @@ class Relations:
 
     def _columns(self, relation: str) -> list[str]:
         needed = self._needed.get(relation, frozenset())
-        return [column.name for column in self._stored[relation].new.columns if column.name in needed]
+        names = [column.name for column in self._stored[relation].new.columns]
+        # Arrow cannot say how many rows there are where no column is read, as for count(*).
+        return [name for name in names if name in needed] or names[:1]
 
     def _frame(self, scan: Scan, filters: tuple[KeyFilter, ...]) -> tuple[DataFrame, bool]:
         """What a scan reads, and whether it is little."""

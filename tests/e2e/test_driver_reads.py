@@ -34,6 +34,29 @@ QUERY = (
     " max(f.minutes) AS longest FROM flights f JOIN planes p ON p.tail = f.tail GROUP BY p.maker, f.carrier"
 )
 
+ROWS_ALONE = {
+    "st.rows": "SELECT count(*) AS n FROM flights",
+    "st.ones": "SELECT 1 AS one FROM planes",
+    "st.some": "SELECT EXISTS (SELECT 1 FROM flights) AS some",
+    "st.beside": "SELECT p.tail, (SELECT count(*) FROM flights) AS n FROM planes p",
+    "st.pairs": "SELECT count(*) AS n FROM planes p CROSS JOIN flights f",
+    "st.few": "SELECT 1 AS one FROM flights LIMIT 3",
+}
+
+
+@pytest.mark.parametrize("place", ["on Spark", "on the driver"])
+def test_rows_are_counted_where_no_column_is_read(
+    place: str, new_database: Callable[[], str], tmp_path: Path, spark: object
+) -> None:
+    small_delta_rows = 0 if place == "on Spark" else 200_000
+    with lakehouse(new_database, tmp_path, spark, ROWS_ALONE, SETUP, small_delta_rows=small_delta_rows) as system:
+        for statements in ((), *CHANGES[:3], ("TRUNCATE flights",), ("INSERT INTO flights VALUES (1, 'N1', 1, 1)",)):
+            system.execute(*statements)
+            system.refresh()
+            for name, query in ROWS_ALONE.items():
+                assert system.lake_rows(name) == system.postgres_rows(query), (name, statements)
+        system.check()
+
 
 @pytest.mark.parametrize("place", ["on Spark", "on the driver", "looked up by Spark"])
 def test_rows_found_by_keys_of_both_sides_are_all_there(
