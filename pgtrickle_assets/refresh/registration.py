@@ -222,16 +222,18 @@ def _make_tables(workspace: Workspace, definition: Definition, pgt_id: int) -> N
 
     A result whose columns stay is kept, whatever becomes of the states: its readers and its history go on.
     """
+    is_kept = _fits(workspace, definition.table_definitions[0])
     for wanted in definition.table_definitions:
         if not _fits(workspace, wanted):
-            is_result = wanted.name == definition.name
-            _replace(workspace, wanted, partial(_ask_rebuild, pgt_id, forget=is_result))
+            _replace(workspace, wanted, partial(_ask_rebuild if is_kept else _start_anew, pgt_id))
 
 
-def _ask_rebuild(pgt_id: int, cursor: Cursor[tuple[Any, ...]], _: int, *, forget: bool) -> None:
-    if forget:
-        frontier.forget(cursor, pgt_id)
+def _ask_rebuild(pgt_id: int, cursor: Cursor[tuple[Any, ...]], _: int) -> None:
     registry.request_reinit(cursor, pgt_id)
+
+
+def _start_anew(pgt_id: int, cursor: Cursor[tuple[Any, ...]], _: int) -> None:
+    frontier.forget(cursor, pgt_id)
 
 
 def _fits(workspace: Workspace, wanted: TableDefinition) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from datetime import timedelta
 from pathlib import Path
 
 import psycopg
@@ -71,7 +70,7 @@ def test_refreshes_on_s3_are_right_and_leave_only_what_the_catalog_names(
     on_s3: Open, s3: S3Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    with on_s3() as system:
+    with on_s3(orphan_retention_hours=0) as system:
         system.refresh()
         before = system.engine.head()
         old = system.lake_rows("st.lines")
@@ -83,8 +82,7 @@ def test_refreshes_on_s3_are_right_and_leave_only_what_the_catalog_names(
         storage = storage_for(stray, s3.storage_options)
         with storage.open_output(stray) as file:
             file.write(b"left by a dead process")
-        removed = system.engine.maintain(minimum_age=timedelta(0))
-        assert removed["orphaned_files"] >= 1
+        assert system.engine.maintain().orphaned_files >= 1
         assert not storage.exists(stray)
         expect_right(system)
         no_markers = [path for path in s3.folder.rglob("*") if path.is_file() and path.stat().st_size == 0]
