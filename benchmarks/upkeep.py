@@ -134,8 +134,8 @@ def simulate(
             day.seconds.append(time.monotonic() - begun)
             _sample(lake, day)
             if step % maintain_every == 0:
-                # One simulated hour of history is kept, as long as it took here.
-                hour = (time.monotonic() - started) / step * STEPS_PER_MAINTENANCE / 3600
+                # History is kept from one maintenance to the next, as long as that took here.
+                hour = (time.monotonic() - started) / step * maintain_every / 3600
                 _maintain(lake, settings, day, hour)
                 day.after_maintenance += _refresh(engine).values()
             if progress and step % 20 == 0:
