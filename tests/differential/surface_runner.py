@@ -146,6 +146,7 @@ class Replay:
             connection.execute(f"DELETE FROM {table}")
             connection.execute(f"INSERT INTO {table} SELECT {columns} FROM pgt_incoming")
             connection.unregister("pgt_incoming")
+            self.warehouse.touched.add(str(schema.name))
 
     def refresh(self, position: int) -> None:
         """Refresh and compare with a recompute and with PostgreSQL."""
