@@ -22,6 +22,7 @@ from pgtrickle_assets.lake.spark_columns import quoted_name
 from pgtrickle_assets.lake.spark_read import read_table
 from pgtrickle_assets.lake.types import from_arrow
 from pgtrickle_assets.query.plan import QueryPlan
+from pgtrickle_assets.query.types import TIME
 from pgtrickle_assets.refresh.comparison import SAMPLE_ROWS, difference, difference_on_driver
 from pgtrickle_assets.refresh.model import CheckReport
 from pgtrickle_assets.refresh.partition_filter import Selection
@@ -194,11 +195,14 @@ class Verification:
 
 def _wrong_columns(table: LakeTable, expected: pa.Schema) -> str:
     """What differs between the stored and the recomputed columns, in words; empty when nothing does."""
+    import pyarrow as pa
+
     stored_names = [column.name for column in table.columns]
     if stored_names != expected.names:
         return f"stored columns {', '.join(stored_names)}; the query gives {', '.join(expected.names)}"
     for column, field in zip(table.columns, expected, strict=True):
-        kind = from_arrow(field.type)
+        # Spark hands its times over in nanoseconds, although they have microseconds.
+        kind = TIME if pa.types.is_time(field.type) else from_arrow(field.type)
         # JSON and UUID travel through Spark as text.
         if kind != column.type and not (kind.name == "varchar" and column.type.name in ("json", "uuid")):
             return f"column {column.name} is stored as {column.type}; the query gives {kind}"

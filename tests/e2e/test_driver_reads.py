@@ -79,6 +79,18 @@ def test_rows_found_by_keys_of_both_sides_are_all_there(
 
 
 @pytest.mark.parametrize("place", ["on the driver", "on Spark"])
+def test_times_of_day_are_compared(
+    place: str, new_database: Callable[[], str], tmp_path: Path, spark: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if place == "on Spark":
+        monkeypatch.setattr("pgtrickle_assets.refresh.verification.fits_driver", lambda scan: False)
+    setup = ("CREATE TABLE shifts AS SELECT 1 AS id, time '23:59:59.999999' AS starts UNION ALL SELECT 2, NULL",)
+    with lakehouse(new_database, tmp_path, spark, {"st.shifts": "SELECT id, starts FROM shifts"}, setup) as system:
+        system.refresh()
+        assert system.engine.check_equals_full("st.shifts").passed
+
+
+@pytest.mark.parametrize("place", ["on the driver", "on Spark"])
 def test_a_check_shows_rows_that_are_missing_and_rows_that_are_too_many(
     place: str, new_database: Callable[[], str], tmp_path: Path, spark: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
