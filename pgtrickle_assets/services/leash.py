@@ -34,10 +34,11 @@ def _watch(child: subprocess.Popen[bytes]) -> None:
 
 def main(command: list[str]) -> int:
     """Run the command; returns its exit status."""
+    # A terminal sends Ctrl-C to all its processes; when to stop is the starter's decision. Before the command starts,
+    # so that there is no moment without it; a handler, as SIG_IGN would pass on to the command.
+    signal.signal(signal.SIGINT, lambda *_: None)
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603  the whole purpose of this script
     signal.signal(signal.SIGTERM, lambda *_: _end(child))
-    # A terminal sends Ctrl-C to all its processes; when to stop is the starter's decision.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_watch, args=(child,), daemon=True).start()
     return child.wait()
 

@@ -98,6 +98,16 @@ class Warehouse:
         if listed:
             self.connection.execute(f"INSERT INTO {table} VALUES {listed}")
 
+    def load(self, name: str, rows: Any) -> None:
+        """Give the new state of a base table these rows (an Arrow table with its columns)."""
+        table = self.tables[name]
+        columns = ", ".join(f"CAST({quote(c.name)} AS {type_name(c.type, 'duckdb')})" for c in table.columns)
+        self.connection.register("pgt_incoming", rows)
+        self.connection.execute(f"DELETE FROM {table.new}")
+        self.connection.execute(f"INSERT INTO {table.new} SELECT {columns} FROM pgt_incoming")
+        self.connection.unregister("pgt_incoming")
+        self.touched.add(name)
+
     def change(self, name: str, delta: Rows) -> None:
         """Add rows with a weight as last value to the delta of a base table."""
         self._insert(self.tables[name].delta, delta)

@@ -18,7 +18,6 @@ from pgtrickle_assets.capture.describe import ColumnChoice, describe
 from pgtrickle_assets.query.arrow_types import arrow_type
 from pgtrickle_assets.query.plan import QueryPlan
 from pgtrickle_assets.query.planner import plan_query
-from pgtrickle_assets.query.render_types import identifier, type_name
 from pgtrickle_assets.query.types import TableSchema
 from tests.differential.case_runner import MODES
 from tests.differential.duckdb_executor import StreamTable, Warehouse, connect, quote
@@ -136,17 +135,7 @@ class Replay:
     def move_to(self, position: int) -> None:
         """Give the base tables the rows that PostgreSQL had after so many statements."""
         for name, rows in self.recording.contents[position].items():
-            schema = self.recording.schemas[name]
-            table = self.warehouse.tables[str(schema.name)].new
-            columns = ", ".join(
-                f"CAST({identifier(c.name, 'duckdb')} AS {type_name(c.type, 'duckdb')})" for c in schema.columns
-            )
-            connection = self.warehouse.connection
-            connection.register("pgt_incoming", rows)
-            connection.execute(f"DELETE FROM {table}")
-            connection.execute(f"INSERT INTO {table} SELECT {columns} FROM pgt_incoming")
-            connection.unregister("pgt_incoming")
-            self.warehouse.touched.add(str(schema.name))
+            self.warehouse.load(str(self.recording.schemas[name].name), rows)
 
     def refresh(self, position: int) -> None:
         """Refresh and compare with a recompute and with PostgreSQL."""

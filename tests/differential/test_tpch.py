@@ -34,9 +34,7 @@ def _warehouse() -> Warehouse:
         schema = table.schema()
         # Only the new state is a table of its own; statements below change it.
         warehouse.create(str(schema.name), schema.columns, new=f"new_{name}")
-        rows = _rows(name)
-        connection.register("pgt_rows", rows)
-        connection.execute(f"INSERT INTO new_{name} SELECT * FROM pgt_rows")
+        warehouse.load(str(schema.name), _rows(name))
     warehouse.settle()
     return warehouse
 
