@@ -10,6 +10,8 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic import SecretStr
+
 from pgtrickle_assets.errors import ConfigurationError, PgTrickleError, QueryError, SourceLocationError
 from pgtrickle_assets.names import NameSpace, TableReference
 from pgtrickle_assets.option_block import SQL_FOLDER, read_stream_table
@@ -266,7 +268,7 @@ class Project:
 
     def with_known(self, known: KnownSchemas) -> Project:
         """The same project with other knowledge of sources and lake."""
-        return self.with_stream_tables(self._tables.values(), known=known)
+        return self._with(known=known)
 
     def with_stream_tables(self, stream_tables: Iterable[StreamTable], *, known: KnownSchemas | None = None) -> Project:
         """The same project with other stream tables, and perhaps other knowledge of sources and lake.
@@ -274,10 +276,24 @@ class Project:
         Raises:
             ConfigurationError: See the class.
         """
+        return self._with(stream_tables, known=known)
+
+    def with_storage(self, options: Mapping[str, str]) -> Project:
+        """The same project with these storage options on top of those that its lake has."""
+        added = {name: SecretStr(value) for name, value in options.items()}
+        return self._with(lake=self.lake.model_copy(update={"storage": {**self.lake.storage, **added}}))
+
+    def _with(
+        self,
+        stream_tables: Iterable[StreamTable] | None = None,
+        *,
+        lake: LakeConfig | None = None,
+        known: KnownSchemas | None = None,
+    ) -> Project:
         return Project(
-            stream_tables,
+            self._tables.values() if stream_tables is None else stream_tables,
             sources=self.sources,
-            lake=self.lake,
+            lake=self.lake if lake is None else lake,
             settings=self.settings,
             name=self.name,
             root=self.root,

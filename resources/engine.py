@@ -27,9 +27,9 @@ def open_refresh_engine_on(s3: Any) -> OpenEngine:
     """As `open_refresh_engine`, with the lake's object store as a resource of dagster-aws describes it."""
 
     def open_engine(project: Project, spark: SparkProvider) -> AbstractContextManager[Engine]:
-        from resources.object_storage import s3_storage_options, with_storage
+        from resources.object_storage import s3_storage_options
 
-        return open_refresh_engine(with_storage(project, s3_storage_options(s3)), spark)
+        return open_refresh_engine(project.with_storage(s3_storage_options(s3)), spark)
 
     return open_engine
 

@@ -10,8 +10,6 @@ from pgtrickle_assets.errors import ConfigurationError
 if TYPE_CHECKING:
     from dagster_aws.s3 import S3Resource
 
-    from pgtrickle_assets.project import Project
-
 _FIELDS = {
     "endpoint_url": "endpoint",
     "region_name": "region",
@@ -53,22 +51,3 @@ def _keys_of_profile(name: str) -> dict[str, str | None]:
         "session_token": keys.token,
         "region": session.region_name,
     }
-
-
-def with_storage(project: Project, options: Mapping[str, str]) -> Project:
-    """The project with these storage options on top of those of its file."""
-    from pydantic import SecretStr
-
-    from pgtrickle_assets.project import Project
-
-    added = {name: SecretStr(value) for name, value in options.items()}
-    return Project(
-        project.stream_tables,
-        sources=project.sources,
-        lake=project.lake.model_copy(update={"storage": {**project.lake.storage, **added}}),
-        settings=project.settings,
-        name=project.name,
-        root=project.root,
-        home=project.home,
-        known=project.known,
-    )

@@ -6,7 +6,7 @@ from typing import Final
 import dagster as dg
 
 from pgtrickle_assets.assets.delivered_check import DELIVERED, delivered_check
-from pgtrickle_assets.assets.engine import EngineSession
+from pgtrickle_assets.assets.engine import Engine, EngineSession
 from pgtrickle_assets.assets.failures import step_failures
 from pgtrickle_assets.assets.keys import ENGINE, SPARK, SPARK_POOL, lake_key
 from pgtrickle_assets.assets.metadata import check_metadata, freshness_metadata
@@ -39,10 +39,7 @@ def _equals_full(table: StreamTable) -> dg.AssetChecksDefinition:
         pool=SPARK_POOL,
     )
     def differential_equals_full(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        session: EngineSession = getattr(context.resources, ENGINE)
-        with step_failures(context):
-            report = session.synced().check_equals_full(table.name)
-        return dg.AssetCheckResult(passed=report.passed, description=summary(report), metadata=check_metadata(report))
+        return _compared(context, lambda engine: engine.check_equals_full(table.name))
 
     return differential_equals_full
 
@@ -56,12 +53,16 @@ def _agrees_with_duckdb(table: StreamTable) -> dg.AssetChecksDefinition:
         required_resource_keys={ENGINE},
     )
     def agrees_with_duckdb(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        session: EngineSession = getattr(context.resources, ENGINE)
-        with step_failures(context):
-            report = session.synced().check_agrees_with_duckdb(table.name)
-        return dg.AssetCheckResult(passed=report.passed, description=summary(report), metadata=check_metadata(report))
+        return _compared(context, lambda engine: engine.check_agrees_with_duckdb(table.name))
 
     return agrees_with_duckdb
+
+
+def _compared(context: dg.AssetCheckExecutionContext, compare: Callable[[Engine], CheckReport]) -> dg.AssetCheckResult:
+    session: EngineSession = getattr(context.resources, ENGINE)
+    with step_failures(context):
+        report = compare(session.synced())
+    return dg.AssetCheckResult(passed=report.passed, description=summary(report), metadata=check_metadata(report))
 
 
 def _fresh(table: StreamTable) -> dg.AssetChecksDefinition:

@@ -227,11 +227,7 @@ def _effect(candidate: Project, name: str) -> Effect:
 
 def _readers(project: Project, name: str) -> Sequence[str]:
     """Every stream table that reads one, at any distance, upstream first."""
-    found: set[str] = set()
-    for other in project.order:
-        if found.union({name}).intersection(project.upstream[other]):
-            found.add(other)
-    return [other for other in project.order if other in found]
+    return [other for other in project.order if other != name and name in project.closure([other])]
 
 
 _EFFECTS = {

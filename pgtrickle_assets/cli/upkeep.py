@@ -112,17 +112,12 @@ def _look(workspace: Workspace) -> dict[str, Any]:
 
 def _run(workspace: Workspace) -> dict[str, Any]:
     from pgtrickle_assets.assets.jobs import MAINTAIN
-    from pgtrickle_assets.cli.runs import raise_failures, run_job
+    from pgtrickle_assets.cli.refreshing import run
+    from pgtrickle_assets.cli.runs import raise_failures
 
-    with stderr.status("Loading Dagster ...") as status, workspace.instance() as instance:
-        definition = workspace.definitions.resolve_job_def(MAINTAIN)
-        outcome = run_job(
-            instance,
-            definition,
-            tags={"pgtrickle/reason": "command line"},
-            on_step=lambda _: status.update("maintain ..."),
-        )
-        raise_failures(outcome, "maintain")
+    outcome = run(workspace, MAINTAIN, None)
+    raise_failures(outcome, "maintain")
+    with workspace.instance() as instance:
         return _report_of(instance, outcome.run_id)
 
 

@@ -138,9 +138,7 @@ class _Listing:
                 values = [words.window(call) for _, call in state.calls]
             case TopKState():
                 keys = [words.column(column) for column in state.partition]
-                order = [f"ORDER BY {words.sort_keys(state.order_by)}"] if state.order_by else []
-                limit = [] if state.limit is None else [f"LIMIT {state.limit}"]
-                values = [" ".join(order + limit + ([f"OFFSET {state.offset}"] if state.offset else []))]
+                values = [words.top(state.order_by, state.limit, state.offset)]
             case _:
                 keys, values = [], [column for _, column in state.relation.columns]
         return (f"by {', '.join(keys)}: " if keys else "") + ", ".join(values)

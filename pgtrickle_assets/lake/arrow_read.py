@@ -26,9 +26,6 @@ from pgtrickle_assets.lake.parquet_read import (
 )
 from pgtrickle_assets.lake.storage import Storage, storage_for
 
-SMALL_DELTA_ROWS = 200_000
-"""Deltas up to this many rows are read on the driver unless configured otherwise."""
-
 DRIVER_SCAN_BYTES = 32 << 20
 DRIVER_SCAN_ROWS = 3_000_000
 """Files up to this size and number of rows in all are looked through on the driver when few of their rows matter."""
@@ -43,8 +40,8 @@ _REMOTE_READERS = 8
 Read = TypeVar("Read")
 
 
-def is_small(delta: DeltaPlan, limit: int = SMALL_DELTA_ROWS) -> bool:
-    """Whether `delta` should be read by the driver: decided by the catalog's row counts, no file is opened."""
+def is_small(delta: DeltaPlan, limit: int) -> bool:
+    """Whether the driver should read `delta`: decided by the catalog's row counts, no file is opened."""
     return delta.inserted_rows + delta.deleted_rows <= limit
 
 

@@ -78,7 +78,8 @@ class Describer:
             case Window():
                 return "window", ", ".join(self.window(call) for _, call in node.calls)
             case TopK():
-                return "top", self._top(node)
+                per = f"per {', '.join(map(self.column, node.partition_by))}" if node.partition_by else ""
+                return "top", " ".join(filter(None, (self.top(node.order_by, node.limit, node.offset), per)))
             case Generate():
                 return "unnest", self.expression(node.generator)
             case Opaque():
@@ -123,16 +124,16 @@ class Describer:
         """The items of an ORDER BY."""
         return ", ".join(f"{self.expression(key.expression)}{' DESC' if key.descending else ''}" for key in keys)
 
+    def top(self, order_by: Sequence[SortKey], limit: int | None, offset: int) -> str:
+        """Which rows of an order are kept."""
+        parts = [f"ORDER BY {self.sort_keys(order_by)}"] if order_by else []
+        parts += [] if limit is None else [f"LIMIT {limit}"]
+        parts += [f"OFFSET {offset}"] if offset else []
+        return " ".join(parts)
+
     def _item(self, column: Column, value: Expression) -> str:
         text, name = self.expression(value), self.column(column)
         return text if text == name else f"{text} AS {name}"
-
-    def _top(self, node: TopK) -> str:
-        parts = [f"ORDER BY {self.sort_keys(node.order_by)}"] if node.order_by else []
-        parts += [] if node.limit is None else [f"LIMIT {node.limit}"]
-        parts += [f"OFFSET {node.offset}"] if node.offset else []
-        parts += [f"per {', '.join(map(self.column, node.partition_by))}"] if node.partition_by else []
-        return " ".join(parts)
 
     def _call(self, call: Call) -> str:
         args = [self.expression(arg) for arg in call.args]

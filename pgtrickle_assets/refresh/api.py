@@ -270,20 +270,14 @@ class RefreshEngine:
 
     def check_equals_full(self, name: str) -> CheckReport:
         """Compare what is stored with the query run in full on its inputs at the frontier."""
-        definition = self._workspace.definition(name)
-        with self._workspace.lake.connection() as connection:
-            stored = frontiers.frontiers(connection, self._row(name).pgt_id)
-        return verify(self._workspace.lake, self._workspace.spark, definition, stored)
+        return verify(self._workspace.lake, self._workspace.spark, self._workspace.definition(name), self._built(name))
 
     def check_agrees_with_duckdb(self, name: str) -> CheckReport:
         """The same comparison with what DuckDB computes and reads; no Spark."""
         from pgtrickle_assets.refresh.duckdb_verification import DuckDBVerification
 
-        definition = self._workspace.definition(name)
-        with self._workspace.lake.connection() as connection:
-            stored = frontiers.frontiers(connection, self._row(name).pgt_id)
-        scratch = self.project.home / "duckdb"
-        return DuckDBVerification(self._workspace.lake, definition, stored, scratch).run()
+        definition, scratch = self._workspace.definition(name), self.project.home / "duckdb"
+        return DuckDBVerification(self._workspace.lake, definition, self._built(name), scratch).run()
 
     def read(self, name: str, partitions: Sequence[str] | None = None) -> DataFrame:
         """The stored content of a lake table, or of some partitions of a stream table."""
@@ -384,6 +378,10 @@ class RefreshEngine:
             {table: self._row(str(table)).pgt_id for table in definition.upstream},
             row.needs_reinit,
         )
+
+    def _built(self, name: str) -> Mapping[str, frontiers.Frontier]:
+        with self._workspace.lake.connection() as connection:
+            return frontiers.frontiers(connection, self._row(name).pgt_id)
 
     def _row(self, name: str) -> registry.StreamTableRow:
         row = self._found_row(name)

@@ -25,6 +25,7 @@ from pgtrickle_assets.query.render_types import identifier, type_name
 from pgtrickle_assets.refresh.comparison import SAMPLE_ROWS
 from pgtrickle_assets.refresh.model import CheckReport
 from pgtrickle_assets.refresh.partition_filter import Selection
+from pgtrickle_assets.refresh.parts import plans_at_frontiers
 from pgtrickle_assets.refresh.table_write import existing_table
 
 if TYPE_CHECKING:
@@ -154,16 +155,7 @@ class DuckDBVerification:
 
     def _expected(self) -> str:
         """The defining query for DuckDB: each group of partitions at its own frontier."""
-        partitioning, plan = self.definition.stream_table.partitioning, self.definition.plan
-        own = [key for key in self.frontiers if key != EVERY_PARTITION]
-        parts: list[str] = []
-        if EVERY_PARTITION in self.frontiers:
-            rest = Selection(partitioning, tuple(own), others=True).restrict(plan) if partitioning and own else plan
-            parts.append(self._query(rest, self.frontiers[EVERY_PARTITION]))
-        for key in own:
-            if partitioning is None:
-                raise ValueError(f"{self.definition.name} has a frontier for partition {key} but no partitions")
-            parts.append(self._query(Selection(partitioning, (key,)).restrict(plan), self.frontiers[key]))
+        parts = [self._query(plan, frontier) for plan, frontier in plans_at_frontiers(self.definition, self.frontiers)]
         return " UNION ALL ".join(f"({part})" for part in parts)
 
     def _query(self, plan: QueryPlan, frontier: Frontier) -> str:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pgtrickle_assets.control.frontier import EVERY_PARTITION, Frontier
+from pgtrickle_assets.refresh.partition_filter import Selection
+
+if TYPE_CHECKING:
+    from pgtrickle_assets.query.plan import QueryPlan
+    from pgtrickle_assets.refresh.definition import Definition
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,26 @@ def parts_of(stored: Mapping[str, Frontier], partitions: Sequence[str] | None) -
         return _by_frontier({key: stored.get(key) or rest for key in partitions})
     own = {key: frontier for key, frontier in stored.items() if key != EVERY_PARTITION}
     return (*_by_frontier(own), Part(tuple(own), others=True, frontier=rest))
+
+
+def selection_of(part: Part, definition: Definition) -> Selection | None:
+    """The rows of a part of a stream table; None for the whole table."""
+    if part.others and not part.keys:
+        return None
+    by = definition.stream_table.partitioning
+    if by is None:
+        raise ValueError(f"{definition.name} has no partitions")
+    return Selection(by, part.keys, part.others)
+
+
+def plans_at_frontiers(
+    definition: Definition, frontiers: Mapping[str, Frontier]
+) -> Iterator[tuple[QueryPlan, Frontier]]:
+    """The defining query, restricted to each part that was ever filled, with the frontier that the part is built to."""
+    for part in parts_of(frontiers, None):
+        if part.frontier is not None:
+            selection = selection_of(part, definition)
+            yield definition.plan if selection is None else selection.restrict(definition.plan), part.frontier
 
 
 def _by_frontier(frontiers: Mapping[str, Frontier | None]) -> tuple[Part, ...]:

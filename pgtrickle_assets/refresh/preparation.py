@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from time import monotonic
@@ -93,7 +93,7 @@ class Preparation:
             past: Completed refreshes, newest first.
         """
         try:
-            return self._choose(self._stored, past)
+            return self._choose(past)
         except (LakeHistoryExpiredError, LakeTableReplacedError) as error:
             if self.expired_policy == "error":
                 raise
@@ -109,12 +109,13 @@ class Preparation:
             case Strategy.FULL:
                 return self._full(choice)
 
-    def _choose(self, stored: Mapping[str, StoredRelation], past: Sequence[PastRefresh]) -> Choice:
-        deltas = [self.lake.delta(relation.new, relation.old.at) for relation in stored.values() if relation.old]
+    def _choose(self, past: Sequence[PastRefresh]) -> Choice:
+        stored = self._stored.values()
+        deltas = [self.lake.delta(relation.new, relation.old.at) for relation in stored if relation.old]
         changed = sum(delta.inserted_rows + delta.deleted_rows for delta in deltas)
         if all(delta.is_empty for delta in deltas) and not self.definition.plan.moves_with_time:
             return Choice(Strategy.NO_CHANGE, "inputs_unchanged", "no input changed since the last refresh")
-        rows = sum(self.lake.scan(relation.new).row_count for relation in stored.values())
+        rows = sum(self.lake.scan(relation.new).row_count for relation in stored)
         mode = self.definition.stream_table.refresh_mode
         return choose(
             refresh_mode=mode, reasons=self.definition.reasons, delta_rows=changed, input_rows=rows, past=past

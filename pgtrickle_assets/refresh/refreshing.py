@@ -26,7 +26,7 @@ from pgtrickle_assets.refresh.delivery import Attempts, Identity, deliver, patie
 from pgtrickle_assets.refresh.heartbeat import beating
 from pgtrickle_assets.refresh.model import InputWindow, PreparedRefresh, RefreshResult, Strategy
 from pgtrickle_assets.refresh.partition_filter import Selection
-from pgtrickle_assets.refresh.parts import Part, parts_of
+from pgtrickle_assets.refresh.parts import Part, parts_of, selection_of
 from pgtrickle_assets.refresh.preparation import Computation, Preparation, together
 from pgtrickle_assets.refresh.relations import is_arrow
 from pgtrickle_assets.refresh.spark_failures import spark_failures
@@ -221,16 +221,16 @@ class Refreshing:
         full_because = self._full_because(request, start)
         if full_because is None:
             parts = [
-                self._preparation(_selection(self.definition, part), windows, measures) for part, windows in start.parts
+                self._preparation(selection_of(part, self.definition), windows, measures)
+                for part, windows in start.parts
             ]
             choices = [part.choose(start.past) for part in parts]
             full_because = self._full_after(request, choices)
             if full_because is None:
                 found = [part.compute(choice) for part, choice in zip(parts, choices, strict=True)]
                 return together(found, self.spark)
-        asked = None if request.partitions is None else Part(request.partitions, others=False, frontier=None)
-        whole = self._preparation(_selection(self.definition, asked), start.windows, measures)
-        return whole.compute(full_because)
+        asked = Part(request.partitions or (), others=request.partitions is None, frontier=None)
+        return self._preparation(selection_of(asked, self.definition), start.windows, measures).compute(full_because)
 
     def _preparation(
         self, selection: Selection | None, windows: tuple[InputWindow, ...], measures: list[StepMeasure] | None
@@ -570,16 +570,6 @@ def _state(connection: Any, pgt_id: int) -> UpstreamState | None:
 
 def _full(code: str, detail: str) -> Choice:
     return Choice(Strategy.FULL, code, detail)
-
-
-def _selection(definition: Definition, part: Part | None) -> Selection | None:
-    """The rows of a part; None for the whole table."""
-    if part is None or (part.others and not part.keys):
-        return None
-    by = definition.stream_table.partitioning
-    if by is None:
-        raise ValueError(f"{definition.name} has no partitions")
-    return Selection(by, part.keys, part.others)
 
 
 def _result_write(writes: Sequence[TableWrite], name: TableName) -> TableWrite | None:

@@ -24,6 +24,7 @@ from pgtrickle_assets.lake.arrow_read import (
     find_rows_arrow,
     fits_driver,
     fits_lookup,
+    is_small,
     read_delta_arrow,
     read_table_arrow,
 )
@@ -123,7 +124,7 @@ class Relations:
         """The output of an earlier step, or the Z-set of a stored relation over the needed columns."""
         if relation not in self._rows:
             plan, columns = self.delta_plan(relation), self._columns(relation)
-            if plan.inserted_rows + plan.deleted_rows <= self._small_delta_rows:
+            if is_small(plan, self._small_delta_rows):
                 self._rows[relation] = read_delta_arrow(plan, columns, storage_options=self._options)
             else:
                 frame = read_delta(self._spark, plan, columns, storage_options=self._options)
@@ -175,10 +176,10 @@ class Relations:
         key = (scan.relation, "rows") if self._reads_rows(scan) else (scan.relation, scan.version, filters)
         if key not in self._views:
             name = f"pgt_relation_{next(_VIEW_NUMBERS)}"
-            frame, is_small = self._frame(scan, filters)
-            (frame.coalesce(1) if is_small else frame).createOrReplaceTempView(name)
+            frame, is_little = self._frame(scan, filters)
+            (frame.coalesce(1) if is_little else frame).createOrReplaceTempView(name)
             self._views[key] = name
-            if not is_small:
+            if not is_little:
                 self._large_views.add(quoted_name(name))
         return quoted_name(self._views[key])
 

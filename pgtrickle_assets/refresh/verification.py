@@ -26,9 +26,10 @@ from pgtrickle_assets.query.types import TIME
 from pgtrickle_assets.refresh.comparison import SAMPLE_ROWS, difference, difference_on_driver
 from pgtrickle_assets.refresh.model import CheckReport
 from pgtrickle_assets.refresh.partition_filter import Selection
+from pgtrickle_assets.refresh.parts import plans_at_frontiers
 from pgtrickle_assets.refresh.relations import Relations, StoredRelation, as_frame
 from pgtrickle_assets.refresh.steps_runner import StepsRunner, needed_columns
-from pgtrickle_assets.refresh.table_write import existing_table, weight_sums
+from pgtrickle_assets.refresh.table_write import changed_rows, existing_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -97,13 +98,11 @@ class Verification:
             return self._report(scan, started, (0, 0), (), wrong_columns)
         stored = read_table_arrow(scan, rows.column_names, storage_options=self.lake.location.storage_options)
         differing = difference_on_driver(stored, rows)
-        counts = weight_sums(differing)
+        counts = changed_rows(differing)
         sample = self._sample(as_frame(self.spark, differing)) if any(counts) else ()
         return self._report(scan, started, counts, sample, recompute=recompute)
 
     def _compare_on_spark(self, scan: ScanPlan, expected: DataFrame, started: float) -> CheckReport:
-        from pyspark.sql import functions as f
-
         wrong_columns = _wrong_columns(scan.table, expected.limit(0).toArrow().schema)
         if wrong_columns:
             return self._report(scan, started, (0, 0), (), wrong_columns)
@@ -111,13 +110,11 @@ class Verification:
         stored = read_table(self.spark, scan, columns, storage_options=self.lake.location.storage_options)
         differing = difference(self._known_partitions(stored), expected, columns).persist()
         try:
-            weight = f.col(WEIGHT_COLUMN)
-            sums = differing.agg(f.sum(f.greatest(weight, f.lit(0))), f.sum(f.least(weight, f.lit(0)))).toArrow()
-            missing, surplus = (value.as_py() or 0 for value in (sums.column(0)[0], sums.column(1)[0]))
-            sample = self._sample(differing) if missing or surplus else ()
+            counts = changed_rows(differing)
+            sample = self._sample(differing) if any(counts) else ()
         finally:
             differing.unpersist()
-        return self._report(scan, started, (missing, -surplus), sample)
+        return self._report(scan, started, counts, sample)
 
     def _report(
         self,
@@ -148,17 +145,8 @@ class Verification:
 
     def _expected(self, opened: list[Relations]) -> DataFrame:
         """The recomputed content: each group of partitions at its own frontier."""
-        partitioning = self.definition.stream_table.partitioning
-        plan = self.definition.plan
-        own = [key for key in self.frontiers if key != EVERY_PARTITION]
-        parts: list[DataFrame] = []
-        if EVERY_PARTITION in self.frontiers:
-            rest = Selection(partitioning, tuple(own), others=True).restrict(plan) if partitioning and own else plan
-            parts.append(self._recompute(rest, self.frontiers[EVERY_PARTITION], opened))
-        for key in own:
-            if partitioning is None:
-                raise ValueError(f"{self.definition.name} has a frontier for partition {key} but no partitions")
-            parts.append(self._recompute(Selection(partitioning, (key,)).restrict(plan), self.frontiers[key], opened))
+        plans = plans_at_frontiers(self.definition, self.frontiers)
+        parts = [self._recompute(plan, frontier, opened) for plan, frontier in plans]
         return reduce(lambda left, right: left.unionAll(right), parts)
 
     def _recompute(self, plan: QueryPlan, frontier: Frontier, opened: list[Relations]) -> DataFrame:

@@ -8,7 +8,7 @@ from dagster_aws.s3 import S3Resource
 from pgtrickle_assets import Project
 from pgtrickle_assets.connections import Connections
 from pgtrickle_assets.settings import Settings
-from resources.object_storage import s3_storage_options, with_storage
+from resources.object_storage import s3_storage_options
 
 
 def test_an_s3_resource_gives_endpoint_and_credentials_and_reads_variables_late(monkeypatch):
@@ -43,7 +43,7 @@ def test_a_profile_is_turned_into_its_keys(monkeypatch, tmp_path):
 
 def test_a_resource_is_stronger_than_the_project_file_and_shows_nothing(tmp_path):
     lake = {"catalog": "dbname=x", "data_path": "s3://b/p", "storage": {"region": "old", "url_style": "path"}}
-    project = with_storage(Project([], lake=lake, home=tmp_path), {"region": "new", "secret_access_key": "hush"})
+    project = Project([], lake=lake, home=tmp_path).with_storage({"region": "new", "secret_access_key": "hush"})
     location = Connections(project, Settings(home=tmp_path)).lake_location()
     assert location.storage_options == {"region": "new", "url_style": "path", "secret_access_key": "hush"}
     assert "hush" not in repr(project.lake) + repr(location)
