@@ -13,6 +13,7 @@ from pgtrickle_assets.assets.keys import ENGINE, lake_key
 from pgtrickle_assets.assets.metadata import code_version, delivered_metadata, partition_metadata, refresh_metadata
 from pgtrickle_assets.assets.partitions_definitions import dynamic_partitions_name, widened_bounds
 from pgtrickle_assets.partitions import ALL_KEY, NULL_KEY
+from resources.event_batches import log_materializations
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -80,15 +81,20 @@ class DuckLakeIOManager(dg.IOManager):
         touched = result.touched_partitions
         if table.partitioning is None:
             touched = (ALL_KEY,) if touched else ()
-        for key in touched:
-            context.log_event(
+        brief = len(touched) > _MANY_PARTITIONS
+        tags = {"dagster/code_version": code_version(table), "dagster/data_version": str(result.snapshot)}
+        log_materializations(
+            context,
+            [
                 dg.AssetMaterialization(
                     lake_key(table.table),
                     partition=key,
-                    metadata=partition_metadata(result, key, metadata, brief=len(touched) > _MANY_PARTITIONS),
-                    tags={"dagster/code_version": code_version(table), "dagster/data_version": str(result.snapshot)},
+                    metadata=partition_metadata(result, key, metadata, brief=brief),
+                    tags=tags,
                 )
-            )
+                for key in touched
+            ],
+        )
 
     def _recent(self, table: StreamTable) -> list[tuple[str, float]]:
         rows = self._session.engine.history(table.name, _RECENT)

@@ -10,6 +10,7 @@ import dagster as dg
 
 from pgtrickle_assets.assets.engine import Engine, EngineSession, OpenEngine, SparkProvider
 from pgtrickle_assets.assets.keys import SPARK
+from resources.event_batches import enable_event_batches
 
 if TYPE_CHECKING:
     from pgtrickle_assets.project import Project
@@ -43,6 +44,7 @@ def engine_resource(project: Project, open_engine: OpenEngine | None = None) -> 
     """
 
     def session(context: dg.InitResourceContext) -> Iterator[EngineSession]:
+        enable_event_batches()
         spark = getattr(context.resources, SPARK)
         with EngineSession(
             project, lambda: spark.spark_session, open_engine or open_refresh_engine

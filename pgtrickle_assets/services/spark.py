@@ -147,6 +147,8 @@ def static_configuration(settings: Settings) -> dict[str, str]:
         "spark.local.dir": str(scratch / "local"),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",
+        # A hundred classes by default: fewer than one refresh of a project generates, so each run compiled all anew.
+        "spark.sql.codegen.cache.maxEntries": "2000",
         # Inferring filters takes time exponential in the number of renamed columns (SPARK-19846); ours rename a lot.
         "spark.sql.constraintPropagation.enabled": "false",
         # A call into the JVM per DataFrame operation, to remember which Python line made it.
