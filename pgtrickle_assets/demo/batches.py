@@ -25,9 +25,8 @@ class Batch:
 
 
 BATCHES: Final[Sequence[Batch]] = (
-    Batch("arrivals", ("arrivals",)),
+    Batch("arrivals and master data", ("arrivals", "master_data")),
     Batch("corrections and cancellations", ("arrivals", "corrections", "cancellations")),
-    Batch("master data", ("arrivals", "master_data")),
     Batch("undone", ("undone",), days=0),
 )
 """The batches of the demo, in order."""

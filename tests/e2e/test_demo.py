@@ -17,6 +17,7 @@ from pgtrickle_assets.services.postgres import EmbeddedPostgres
 
 pytestmark = [pytest.mark.e2e, pytest.mark.nightly]
 
+ARRIVALS = "arrivals and master data"
 TABLES = {
     "silver.flight_details", "gold.aircraft_utilisation", "gold.carrier_ranking", "gold.daily_punctuality",
     "gold.delays_by_carrier", "gold.disruptions", "gold.route_performance", "gold.served_routes", "gold.weather_impact",
@@ -77,7 +78,7 @@ def test_the_document_has_the_promised_shape(first: dict[str, Any]) -> None:
 
 def test_every_stream_table_is_refreshed_after_every_batch(first: dict[str, Any]) -> None:
     batches = list(dict.fromkeys(row["batch"] for row in first["refreshes"]))
-    assert batches == ["initial", "arrivals", "corrections and cancellations", "master data", "undone"]
+    assert batches == ["initial", ARRIVALS, "corrections and cancellations", "undone"]
     for batch in batches:
         assert {row["stream_table"] for row in first["refreshes"] if row["batch"] == batch} == TABLES
 
@@ -92,7 +93,7 @@ def test_spark_and_postgres_agree_with_what_is_stored(first: dict[str, Any]) -> 
 def test_only_the_first_refresh_is_full(first: dict[str, Any]) -> None:
     later = {row["strategy"] for row in first["refreshes"] if row["batch"] != "initial"}
     assert later <= {"differential", "no_change"}
-    arrivals = {row["stream_table"]: row["strategy"] for row in first["refreshes"] if row["batch"] == "arrivals"}
+    arrivals = {row["stream_table"]: row["strategy"] for row in first["refreshes"] if row["batch"] == ARRIVALS}
     assert arrivals["silver.flight_details"] == "differential"
 
 
@@ -119,9 +120,9 @@ def test_a_second_run_reuses_what_is_there_and_plays_the_next_day(
     first: dict[str, Any], second: dict[str, Any]
 ) -> None:
     assert second["source"] == first["source"]
-    assert {row["batch"] for row in second["refreshes"]} == {"initial", "arrivals"}
+    assert {row["batch"] for row in second["refreshes"]} == {"initial", ARRIVALS}
     assert {row["strategy"] for row in second["refreshes"] if row["batch"] == "initial"} == {"no_change"}
     assert all(row["passed"] for row in second["checks"])
-    assert min(row["snapshot"] for row in second["refreshes"] if row["batch"] == "arrivals") > max(
+    assert min(row["snapshot"] for row in second["refreshes"] if row["batch"] == ARRIVALS) > max(
         row["snapshot"] for row in first["refreshes"]
     )
