@@ -41,6 +41,7 @@ from pgtrickle_assets.services.spark import spark_session
 from pgtrickle_assets.settings import Settings
 from pgtrickle_assets.stream_table import StreamTable
 from tests.workloads import tpch
+from tests.workloads.loading import load_postgres
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -257,7 +258,7 @@ def load(source: str, scale: float, home: Path) -> None:
             return
         say(f"generating TPC-H at scale {scale}")
         with tpch.generate(scale) as generator:
-            tpch.load_postgres(generator, connection, home, lambda table: say(f"loading {table}"))
+            load_postgres(tpch.TABLES, generator, connection, home, lambda table: say(f"loading {table}"))
         for statement in tpch.INDEXES:
             connection.execute(statement.encode())
         connection.execute("CREATE TABLE benchmark_cycle AS SELECT 0 AS n")

@@ -102,25 +102,6 @@ def query(number: int) -> str:
     return (QUERIES / f"q{number:02}.sql").read_text("utf-8")
 
 
-def load_postgres(source: Any, target: Any, folder: Path, say: Callable[[str], None] = lambda _: None) -> None:
-    """Copy all tables from the generator into PostgreSQL."""
-    for table in TABLES.values():
-        say(table.name)
-        target.execute(table.create())
-        file = folder / f"{table.name}.csv"
-        names = ", ".join(name for name, _ in table.columns)
-        source.execute(f"COPY (SELECT {names} FROM {table.name}) TO '{file}' (FORMAT csv, HEADER false)")
-        with (
-            file.open("rb") as rows,
-            target.cursor() as cursor,
-            cursor.copy(f"COPY {table.name} FROM STDIN (FORMAT csv)") as copy,
-        ):
-            while chunk := rows.read(1 << 20):
-                copy.write(chunk)
-        file.unlink()
-        target.execute(f"ANALYZE {table.name}")
-
-
 INDEXES = (
     "CREATE INDEX ON lineitem (l_partkey, l_suppkey)",
     "CREATE INDEX ON orders (o_custkey)",

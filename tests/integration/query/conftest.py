@@ -10,7 +10,7 @@ import pytest
 
 from pgtrickle_assets.services.postgres import EmbeddedPostgres
 from tests.integration.query.engines import arrow_tables, duckdb_with, load_postgres
-from tests.workloads import tpch
+from tests.workloads import loading, tpch
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +50,7 @@ def tpch_engines(
     duck = tpch.generate(0.01)
     with psycopg.connect(dsn, autocommit=True) as connection:
         folder: Path = tmp_path_factory.mktemp("tpch")
-        tpch.load_postgres(duck, connection, folder)
+        loading.load_postgres(tpch.TABLES, duck, connection, folder)
         yield connection, duck
     duck.close()
     postgres_server.drop_database("query_tpch")

@@ -1,0 +1,1 @@
+SELECT auction, bidder, price, channel, date_time FROM bid
