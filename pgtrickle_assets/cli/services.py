@@ -1,4 +1,4 @@
-"""Commands on the machine: `up`, `doctor`."""
+"""Commands on the machine: `up`, `down`, `doctor`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ import typer
 from pgtrickle_assets.cli.options import JsonOption, ProjectOption
 from pgtrickle_assets.cli.output import print_json, stderr, stdout
 from pgtrickle_assets.cli.workspace import open_workspace
+from pgtrickle_assets.errors import ServiceError
+
+_SHOWN_SESSIONS = 3
 
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to the application."""
     app.command()(up)
+    app.command()(down)
     app.command()(doctor)
 
 
@@ -42,6 +46,37 @@ def up(
                 running.wait()
         except KeyboardInterrupt:
             stderr.print("Stopped.")
+
+
+def down(
+    force: Annotated[bool, typer.Option("--force", help="Also when somebody is connected.")] = False,
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Stop the project's embedded PostgreSQL. The next command that needs it starts it again.
+
+    What runs under `pgtrickle up` is stopped by Ctrl-C there.
+
+    Example: `pgtrickle down`
+    """
+    workspace = open_workspace(project)
+    server = workspace.connections.embedded
+    running = server.running() is not None
+    if running and not force and (sessions := server.sessions()):
+        more = f" and {len(sessions) - _SHOWN_SESSIONS} more" if len(sessions) > _SHOWN_SESSIONS else ""
+        raise ServiceError(
+            f"The embedded PostgreSQL of {workspace.project.name} is in use by "
+            f"{', '.join(sessions[:_SHOWN_SESSIONS])}{more}.",
+            hint="Let them end (Ctrl-C ends `pgtrickle up`), or add --force; what they have not committed is lost.",
+        )
+    # Also one that does not answer any more.
+    server.stop()
+    if as_json:
+        print_json({"stopped": running})
+    elif running:
+        stdout.print(f"Stopped the embedded PostgreSQL of {workspace.project.name}.", markup=False)
+    else:
+        stdout.print(f"No embedded PostgreSQL of {workspace.project.name} was running.", markup=False)
 
 
 def doctor(project: ProjectOption = None, as_json: JsonOption = False) -> None:

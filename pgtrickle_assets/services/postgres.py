@@ -203,6 +203,17 @@ class EmbeddedPostgres:
                 connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         return self.dsn(name)
 
+    def sessions(self) -> tuple[str, ...]:
+        """Who is connected, each as `application (process N)`; the server must run."""
+        import psycopg
+
+        with psycopg.connect(self.dsn()) as connection:
+            rows = connection.execute(
+                "SELECT coalesce(nullif(application_name, ''), datname), pid FROM pg_stat_activity "
+                "WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() ORDER BY pid"
+            ).fetchall()
+        return tuple(f"{name} (process {pid})" for name, pid in rows)
+
     def drop_database(self, name: str) -> None:
         """Drop a database if it is there, closing the sessions that use it."""
         import psycopg

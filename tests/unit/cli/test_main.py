@@ -38,6 +38,7 @@ COMMANDS = (
     "maintain",
     "metrics",
     "up",
+    "down",
     "doctor",
     "version",
 )
