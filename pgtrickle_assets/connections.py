@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from pydantic import SecretStr, ValidationError
+from pydantic import SecretStr
 
-from pgtrickle_assets.errors import ConfigurationError
-from pgtrickle_assets.settings import PREFIX, Settings
-from pgtrickle_assets.suggestions import did_you_mean
+from pgtrickle_assets.settings import load_settings
 
 if TYPE_CHECKING:
     from pgtrickle_assets.lake.location import LakeLocation
     from pgtrickle_assets.project import Project
     from pgtrickle_assets.services.postgres import EmbeddedPostgres
+    from pgtrickle_assets.settings import Settings
 
 DAGSTER_DSN_VARIABLE: Final = "PGTRICKLE_DAGSTER_DSN"
 """Environment variable from which `dagster.yaml` takes Dagster's storage."""
@@ -32,20 +31,7 @@ def project_settings(project: Project) -> Settings:
     Raises:
         ConfigurationError: For an unknown setting or a wrong value, in the project file or the environment.
     """
-    fields = Settings.model_fields
-    for name in project.settings:
-        if name not in fields:
-            raise ConfigurationError(f"pgtrickle.yaml: unknown setting {name!r}.", hint=did_you_mean(name, fields))
-    try:
-        chosen = Settings().model_fields_set
-        overrides: dict[str, Any] = {"home": project.home, **project.settings}
-        settings = Settings(**{name: value for name, value in overrides.items() if name not in chosen})
-    except ValidationError as error:
-        problem = error.errors(include_input=False)[0]
-        name = ".".join(str(part) for part in problem["loc"])
-        raise ConfigurationError(
-            f"setting {name!r}: {problem['msg']}.", hint=f"Mend it in pgtrickle.yaml or {PREFIX}{name.upper()}."
-        ) from error
+    settings = load_settings({"home": project.home, **project.settings})
     home = (project.root or Path.cwd()) / settings.home.expanduser()
     return settings.model_copy(update={"home": home.resolve()})
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -21,23 +20,6 @@ class FixedDsn:
     def __call__(self) -> str:
         """The connection string."""
         return self.dsn
-
-
-@dataclass(frozen=True, slots=True)
-class EnvironmentDsn:
-    """A connection string that each process reads from its own environment."""
-
-    variable: str
-
-    def __call__(self) -> str:
-        """The connection string, read now."""
-        dsn = os.environ.get(self.variable)
-        if not dsn:
-            raise ConfigurationError(
-                f"environment variable {self.variable} is not set.",
-                hint="It must hold the connection string of the source, on the machines that run Spark too.",
-            )
-        return dsn
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pgtrickle_assets.control.database import as_json, fetch, run, scalar
+from pgtrickle_assets.control.database import as_json, fetch, run
 from pgtrickle_assets.errors import StaleFrontierError
 from pgtrickle_assets.query.types import TableName
 
@@ -188,15 +188,3 @@ def remove_mirror(handle: Handle, source_name: str, table: TableName) -> bool:
         )
         == 1
     )
-
-
-def forget_source(handle: Handle, source_name: str) -> None:
-    """Forget a source's position and mirrors."""
-    run(handle, "DELETE FROM pgtrickle.pgt_change_tracking WHERE source_name = %s", (source_name,))
-    run(handle, "DELETE FROM pgtrickle.pgt_source_mirrors WHERE source_name = %s", (source_name,))
-
-
-def oldest_mirror_snapshot(handle: Handle) -> int | None:
-    """Oldest lake snapshot that a source's mirrors are at, or None."""
-    found = scalar(handle, "SELECT min(ducklake_snapshot_id) FROM pgtrickle.pgt_change_tracking")
-    return None if found is None else int(found)

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, LiteralString
 
-from pgtrickle_assets.control.database import fetch, fetch_one, run, scalar
+from pgtrickle_assets.control.database import fetch, fetch_one, run
 from pgtrickle_assets.control.owner import is_certainly_dead, this_process
 from pgtrickle_assets.control.scrub import scrub
 from pgtrickle_assets.control.statuses import DeliveryStatus
@@ -423,14 +423,6 @@ def protected_ids(handle: Handle) -> frozenset[str]:
         "SELECT delivery_id FROM pgtrickle.pgt_ducklake_sink_delivery WHERE status IN ('PENDING', 'WRITING')",
     )
     return frozenset(row.delivery_id for row in found)
-
-
-def oldest_open(handle: Handle) -> datetime | None:
-    """When the oldest delivery in work was recorded, or None when there is none."""
-    return scalar(
-        handle,
-        "SELECT min(started_at) FROM pgtrickle.pgt_ducklake_sink_delivery WHERE status IN ('PENDING', 'WRITING')",
-    )
 
 
 def sink_status(handle: Handle) -> list[SinkStatus]:

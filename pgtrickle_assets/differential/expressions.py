@@ -5,10 +5,10 @@ Function names are the canonical ones of the function registry (`pgtrickle_asset
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from pgtrickle_assets.query.plan import Call, Case, Cast, Column, ColumnRef, Expression, Literal
-from pgtrickle_assets.query.rewrite import TRUE, conjunction, conjuncts, ref
+from pgtrickle_assets.query.rewrite import conjuncts, ref
 from pgtrickle_assets.query.types import BOOLEAN, INT64, ColumnType
 
 EQUALITY = "="
@@ -52,11 +52,6 @@ def less(left: Expression, right: Expression) -> Call:
 def at_most(left: Expression, right: Expression) -> Call:
     """`left <= right`."""
     return _predicate("<=", left, right)
-
-
-def at_least(left: Expression, right: Expression) -> Call:
-    """`left >= right`."""
-    return _predicate(">=", left, right)
 
 
 def unequal(left: Expression, right: Expression) -> Call:
@@ -105,11 +100,6 @@ def equalities(condition: Expression | None) -> tuple[tuple[ColumnRef, ColumnRef
             if isinstance(left, ColumnRef) and isinstance(right, ColumnRef):
                 found.append((left, right, part.function == NULL_SAFE_EQUALITY))
     return tuple(found)
-
-
-def all_same(left: Sequence[Column], right: Sequence[Column]) -> Expression:
-    """The NULL-safe equality of two column lists; true when they are empty."""
-    return conjunction([same(ref(a), ref(b)) for a, b in zip(left, right, strict=True)]) or TRUE
 
 
 def refs(columns: Iterable[Column]) -> tuple[ColumnRef, ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from pgtrickle_assets.errors import LakeError, LakeHistoryExpiredError
@@ -38,9 +37,6 @@ _HEAD: Final = "SELECT {columns} FROM {c}.ducklake_snapshot ORDER BY snapshot_id
 _OLDEST: Final = "SELECT min(snapshot_id) FROM {c}.ducklake_snapshot"
 _SNAPSHOT: Final = "SELECT {columns} FROM {c}.ducklake_snapshot WHERE snapshot_id = %s".replace(
     "{columns}", SNAPSHOT_COLUMNS
-)
-_SNAPSHOT_AT_TIME: Final = (
-    "SELECT snapshot_id FROM {c}.ducklake_snapshot WHERE snapshot_time <= %s ORDER BY snapshot_id DESC LIMIT 1"
 )
 _SCHEMAS: Final = "SELECT s.schema_name FROM {c}.ducklake_schema s WHERE {visible:s} ORDER BY 1"
 _VIEWS: Final = """
@@ -124,17 +120,6 @@ class Lake:
         if at is None and (rows := self.connections.fetch(self.sql(_HEAD), ())):
             return self._remember(Snapshot(*rows[0]))
         return self.connections.read(lambda connection: self._snapshot(connection, at))
-
-    def snapshot_at(self, moment: datetime) -> int:
-        """Id of the newest snapshot made at or before a moment (server time).
-
-        Raises:
-            LakeHistoryExpiredError: All kept snapshots are younger.
-        """
-        rows = self.connections.fetch(self.sql(_SNAPSHOT_AT_TIME), (moment,))
-        if not rows:
-            raise LakeHistoryExpiredError(f"the lake keeps no snapshot from {moment.isoformat()} or before")
-        return rows[0][0]
 
     def schemas(self, at: int | None = None) -> tuple[str, ...]:
         """Names of the schemas at a snapshot (default: newest)."""

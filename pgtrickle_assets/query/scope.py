@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pgtrickle_assets.errors import QueryError
 from pgtrickle_assets.query.plan import ColumnRef, Node
@@ -50,7 +50,6 @@ class Scope:
 
     item: FromItem | None
     parent: Scope | None = None
-    outer_used: set[str] = field(default_factory=lambda: set[str]())
 
     def resolve(self, parts: Sequence[str], line: int | None) -> ColumnRef:
         """The column that a (qualified) name means.

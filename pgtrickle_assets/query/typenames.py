@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from pgtrickle_assets.errors import QueryError, UnsupportedTypeError
+from pgtrickle_assets.errors import UnsupportedTypeError
 from pgtrickle_assets.query.parse import line_of
 from pgtrickle_assets.query.types import (
     BLOB,
@@ -96,11 +96,3 @@ def _decimal(parameters: list[int], line: int | None) -> ColumnType | None:
             line=line,
         )
     return decimal(precision, scale)
-
-
-def require_type(kind: exp.DataType) -> ColumnType:
-    """`column_type` where a bare `numeric` makes no sense."""
-    found, _ = column_type(kind)
-    if found is None:
-        raise QueryError("numeric needs a precision here", line=line_of(kind), hint="Write numeric(p,s).")
-    return found

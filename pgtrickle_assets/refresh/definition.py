@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -84,13 +83,6 @@ class Definition:
         if target == RESULT:
             return ()
         return next(state.key for state in self.maintenance.state_tables if state.relation == target)
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """Changes when stored content can no longer be carried on: another query, other types, other state."""
-        facts = [repr(self.plan.output), self.plan.sql, repr(self.maintenance.state_tables)]
-        facts.append(str(self.stream_table.partition_by))
-        return hashlib.sha256("\n".join(facts).encode()).hexdigest()
 
     def _state_name(self, relation: str) -> TableName:
         # Dots cannot occur in the parts, so the name belongs to one stream table.

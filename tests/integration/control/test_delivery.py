@@ -208,11 +208,9 @@ def test_a_process_declared_dead_cannot_commit(catalog, pending):
 
 def test_files_of_open_deliveries_are_protected(catalog, pending):
     assert delivery.protected_ids(catalog) == {pending}
-    assert delivery.oldest_open(catalog) is not None
     delivery.begin_attempt(catalog, pending)
     land(catalog, pending)
     assert delivery.protected_ids(catalog) == frozenset()
-    assert delivery.oldest_open(catalog) is None
 
 
 def test_the_sink_status_shows_the_last_delivery_and_what_was_written_last(catalog, pgt_id, pending):

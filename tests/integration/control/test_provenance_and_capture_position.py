@@ -53,7 +53,6 @@ def test_a_position_moves_from_where_the_batch_was_read(catalog):
     stored = capture_position.position(catalog, "shop")
     assert stored is not None
     assert (stored.position, stored.ducklake_snapshot_id) == ("12:15:13", 3)
-    assert capture_position.oldest_mirror_snapshot(catalog) == 3
 
 
 @pytest.mark.parametrize("expect", [None, "9:9:"])
@@ -83,11 +82,3 @@ def test_mirrors_are_registered_changed_and_forgotten(catalog):
     assert capture_position.mirrors(catalog, "crm") == []
     assert capture_position.remove_mirror(catalog, "shop", ORDERS.source)
     assert not capture_position.remove_mirror(catalog, "shop", ORDERS.source)
-
-
-def test_a_forgotten_source_leaves_nothing(catalog):
-    capture_position.put_mirror(catalog, ORDERS)
-    capture_position.advance(catalog, "shop", expect=None, position="1:1:", snapshot_id=3)
-    capture_position.forget_source(catalog, "shop")
-    assert capture_position.mirrors(catalog) == []
-    assert capture_position.position(catalog, "shop") is None

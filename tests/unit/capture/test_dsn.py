@@ -2,7 +2,7 @@ import pickle
 
 import pytest
 
-from pgtrickle_assets.capture.dsn import EnvironmentDsn, FixedDsn, place
+from pgtrickle_assets.capture.dsn import FixedDsn, place
 from pgtrickle_assets.errors import ConfigurationError
 
 
@@ -22,11 +22,3 @@ def test_a_dsn_is_pickled_but_not_shown():
     dsn = FixedDsn("postgresql://u:secret@h/d")
     assert "secret" not in repr(dsn)
     assert pickle.loads(pickle.dumps(dsn))() == dsn()
-
-
-def test_a_missing_variable_is_named(monkeypatch):
-    monkeypatch.delenv("SHOP_DSN", raising=False)
-    with pytest.raises(ConfigurationError, match="SHOP_DSN"):
-        EnvironmentDsn("SHOP_DSN")()
-    monkeypatch.setenv("SHOP_DSN", "dbname=x")
-    assert EnvironmentDsn("SHOP_DSN")() == "dbname=x"
