@@ -5,12 +5,11 @@ Dagster's default launcher has no health check: after a kill -9 a run stays STAR
 
 from __future__ import annotations
 
-import os
-import socket
-from pathlib import Path
 from typing import Final
 
 import dagster as dg
+
+from pgtrickle_assets.control.owner import is_certainly_dead, this_process
 
 PROCESS_TAG: Final = "pgtrickle/process"
 
@@ -26,21 +25,9 @@ _RUNS_LOOKED_AT: Final = 500
 
 def mark_process(context: dg.OpExecutionContext | dg.AssetExecutionContext) -> None:
     """Records this process on the run, once."""
-    mark = process_mark()
+    mark = this_process()
     if context.run.tags.get(PROCESS_TAG) != mark:
         context.instance.add_run_tags(context.run.run_id, {PROCESS_TAG: mark})
-
-
-def process_mark(pid: int | None = None) -> str:
-    """Host, process id and start time, which together no other process ever has."""
-    pid = os.getpid() if pid is None else pid
-    return f"{socket.gethostname()}:{pid}:{_start_time(pid) or 0}"
-
-
-def is_dead(mark: str) -> bool:
-    """Whether the process is known to be gone; False when it ran on another host."""
-    host, pid, _ = mark.rsplit(":", 2)
-    return host == socket.gethostname() and mark != process_mark(int(pid))
 
 
 def running_runs(instance: dg.DagsterInstance, job_names: set[str]) -> list[dg.DagsterRun]:
@@ -61,17 +48,7 @@ def close_dead_runs(instance: dg.DagsterInstance) -> list[str]:
 
 def _close_if_dead(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
     mark = run.tags.get(PROCESS_TAG)
-    if mark is None or not is_dead(mark):
+    if mark is None or not is_certainly_dead(mark):
         return False
     instance.report_run_failed(run, "The process of this run is gone.")
     return True
-
-
-def _start_time(pid: int) -> str | None:
-    """Start of a process in clock ticks since boot, field 22 of its stat file; None when there is no such process."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    # The command name may hold blanks and brackets; the fields after the last bracket do not.
-    return stat.rpartition(")")[2].split()[19]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pgtrickle_assets.assets.processes import is_dead, process_mark
+from pgtrickle_assets.control.owner import is_certainly_dead, this_process
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
@@ -26,7 +26,7 @@ def published(home: Path, remote: SecretStr) -> Iterator[None]:
     # The address holds the token that opens the server.
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
-        json.dump({"process": process_mark(), "remote": remote.get_secret_value()}, opened)
+        json.dump({"process": this_process(), "remote": remote.get_secret_value()}, opened)
     try:
         yield
     finally:
@@ -44,7 +44,7 @@ def attach(home: Path) -> bool:
         found = json.loads((home / _FILE).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
         return False
-    if is_dead(found["process"]):
+    if is_certainly_dead(found["process"]):
         return False
     os.environ[REMOTE_VARIABLE] = found["remote"]
     return True

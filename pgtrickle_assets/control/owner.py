@@ -30,8 +30,13 @@ class Owner:
 
 
 def this_process() -> str:
-    """Text that identifies this process in `owner` columns."""
+    """Text that identifies this process in `owner` columns and on Dagster's runs."""
     return _text(os.getpid())
+
+
+def process(pid: int) -> str:
+    """As `this_process`, for another one of this machine."""
+    return str(Owner(socket.gethostname(), _namespace(), pid, _started(pid) or "?"))
 
 
 def is_certainly_dead(owner: str) -> bool:
@@ -50,7 +55,7 @@ def is_certainly_dead(owner: str) -> bool:
 
 @cache
 def _text(pid: int) -> str:
-    return str(Owner(socket.gethostname(), _namespace(), pid, _started(pid) or "?"))
+    return process(pid)
 
 
 @cache

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dagster as dg
 import pytest
 
-from pgtrickle_assets.assets.processes import PROCESS_TAG, process_mark
+from pgtrickle_assets.assets.processes import PROCESS_TAG
+from pgtrickle_assets.control.owner import this_process
 from pgtrickle_assets.errors import LakeUnavailableError
 from pgtrickle_assets.refresh.model import DueRetry
 from tests.unit.assets.test_sensors import add_run, tick
@@ -54,7 +55,7 @@ def test_what_is_due_does_not_hang_on_the_cursor(definitions, instance, engine):
 
 def test_no_retry_starts_beside_a_refresh(definitions, instance, engine):
     engine.retries = (WHOLE,)
-    add_run(instance, definitions, dg.DagsterRunStatus.STARTED, **{PROCESS_TAG: process_mark()})
+    add_run(instance, definitions, dg.DagsterRunStatus.STARTED, **{PROCESS_TAG: this_process()})
     assert tick(definitions, instance, "delivery_retries").run_requests == []
 
 

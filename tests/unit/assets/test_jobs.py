@@ -162,10 +162,11 @@ def test_days_found_in_the_data_become_the_calendar(rebuild_project, instance, e
 
 
 def test_a_run_records_its_process(definitions, instance):
-    from pgtrickle_assets.assets.processes import PROCESS_TAG, process_mark
+    from pgtrickle_assets.assets.processes import PROCESS_TAG
+    from pgtrickle_assets.control.owner import this_process
 
     run(definitions, instance)
-    assert instance.get_runs()[0].tags[PROCESS_TAG] == process_mark()
+    assert instance.get_runs()[0].tags[PROCESS_TAG] == this_process()
 
 
 @pytest.mark.parametrize("name", ["refresh", "rebuild", "verify", "maintain"])

@@ -10,7 +10,8 @@ import dagster as dg
 import pytest
 
 from pgtrickle_assets.assets.automation import CALM, due_tables
-from pgtrickle_assets.assets.processes import PROCESS_TAG, process_mark
+from pgtrickle_assets.assets.processes import PROCESS_TAG
+from pgtrickle_assets.control.owner import process, this_process
 from pgtrickle_assets.control.sql_definitions import SqlRequests
 from pgtrickle_assets.errors import SourceError
 
@@ -58,14 +59,14 @@ def test_a_stream_table_that_is_behind_the_lake_starts_a_run(definitions, instan
 )
 def test_no_second_run_while_one_waits_or_runs(definitions, instance, engine, status):
     engine.changed = True
-    add_run(instance, definitions, status, **{PROCESS_TAG: process_mark()})
+    add_run(instance, definitions, status, **{PROCESS_TAG: this_process()})
     assert tick(definitions, instance).run_requests == []
 
 
 def test_a_run_whose_process_was_killed_does_not_count(definitions, instance, engine):
     engine.changed = True
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    mark = process_mark(child.pid)
+    mark = process(child.pid)
     run = add_run(instance, definitions, dg.DagsterRunStatus.STARTED, **{PROCESS_TAG: mark})
     assert tick(definitions, instance).run_requests == []
     child.kill()
@@ -168,7 +169,7 @@ def test_a_tick_takes_up_what_sql_has_asked_for(definitions, instance, engine):
     engine.sql_requests = SqlRequests((), ("gold.late",), {})
     (request,) = tick(definitions, instance, "sql_requests").run_requests
     assert request.run_config["ops"]["capture"]["config"]["stream_tables"] == []
-    add_run(instance, definitions, dg.DagsterRunStatus.STARTED, **{PROCESS_TAG: process_mark()})
+    add_run(instance, definitions, dg.DagsterRunStatus.STARTED, **{PROCESS_TAG: this_process()})
     assert tick(definitions, instance, "sql_requests").run_requests == []
 
 

@@ -12,7 +12,8 @@ import pytest
 
 from pgtrickle_assets import Project, StreamTable, build_definitions
 from pgtrickle_assets.assets.keys import ENGINE
-from pgtrickle_assets.assets.processes import PROCESS_TAG, process_mark
+from pgtrickle_assets.assets.processes import PROCESS_TAG
+from pgtrickle_assets.control.owner import process, this_process
 from pgtrickle_assets.errors import LakeUnavailableError
 from pgtrickle_assets.query.types import INT64, ColumnSchema, TableName, TableSchema
 from pgtrickle_assets.refresh.model import Lag, Recovered, SchemaChange
@@ -84,7 +85,7 @@ def test_no_run_is_asked_for_while_one_runs(lake_project, instance, engine, name
     definitions = lake_project()
     engine.moved = {"gold.by_day": Lag(moved=("main.clicks",))}
     engine.changed_columns = (change(),)
-    add_run(instance, definitions, dg.DagsterRunStatus.STARTED, **{PROCESS_TAG: process_mark()})
+    add_run(instance, definitions, dg.DagsterRunStatus.STARTED, **{PROCESS_TAG: this_process()})
     assert tick(definitions, instance, name).run_requests == []
 
 
@@ -159,10 +160,10 @@ def test_readers_that_are_refreshed_by_hand_are_not_started_by_changed_columns(l
 
 def test_recovery_closes_runs_of_dead_processes_of_any_job(definitions, instance, engine):
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    marks = {PROCESS_TAG: process_mark(child.pid)}
+    marks = {PROCESS_TAG: process(child.pid)}
     job = definitions.resolve_job_def("maintain")
     dead = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED, tags=marks)
-    alive = add_run(instance, definitions, dg.DagsterRunStatus.STARTED, **{PROCESS_TAG: process_mark()})
+    alive = add_run(instance, definitions, dg.DagsterRunStatus.STARTED, **{PROCESS_TAG: this_process()})
     foreign = add_run(instance, definitions, dg.DagsterRunStatus.STARTED)
     assert "left anything open" in tick(definitions, instance, "recovery").skip_message
     child.kill()

@@ -9,8 +9,8 @@ import sys
 import pytest
 from pydantic import SecretStr
 
-from pgtrickle_assets.assets.processes import process_mark
 from pgtrickle_assets.cli.warm_spark import REMOTE_VARIABLE, attach, published
+from pgtrickle_assets.control.owner import process
 
 REMOTE = SecretStr("sc://localhost:1/;token=t")
 
@@ -38,7 +38,7 @@ def test_without_a_server_nothing_is_set(tmp_path):
 
 def test_what_a_killed_process_left_is_passed_over(tmp_path):
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    mark = process_mark(child.pid)
+    mark = process(child.pid)
     child.kill()
     child.wait()
     (tmp_path / "warm-spark.json").write_text(json.dumps({"process": mark, "remote": "sc://localhost:1"}))
