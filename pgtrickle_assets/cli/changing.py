@@ -25,6 +25,7 @@ from pgtrickle_assets.cli.definition_options import (
     QueryOption,
     ScheduleOption,
     TagOption,
+    ViewOption,
     given_options,
     given_text,
 )
@@ -62,6 +63,7 @@ def create(
     owner: OwnerOption = None,
     tag: TagOption = None,
     dialect: DialectOption = None,
+    view: ViewOption = None,
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -77,7 +79,7 @@ def create(
     if name in loaded.order:
         raise typer.BadParameter(f"there is a stream table {name} already; change it with `pgtrickle alter {name}`.")
     options = given_options(
-        schedule, refresh_mode, partition_by, partition_start, partition_end, description, owner, tag, dialect
+        schedule, refresh_mode, partition_by, partition_start, partition_end, description, owner, tag, dialect, view
     )
     table, written = _rendered(loaded, name, text, options, None)
     candidate = loaded.with_stream_tables([*loaded.stream_tables, table])
@@ -99,6 +101,7 @@ def alter(
     owner: OwnerOption = None,
     tag: TagOption = None,
     dialect: DialectOption = None,
+    view: ViewOption = None,
     unset: Annotated[
         list[str] | None, typer.Option("--unset", help="Option to take out; may be given again.", show_default=False)
     ] = None,
@@ -116,7 +119,7 @@ def alter(
     loaded = workspace.project
     (name,) = checked_names(loaded, [name])
     options = given_options(
-        schedule, refresh_mode, partition_by, partition_start, partition_end, description, owner, tag, dialect
+        schedule, refresh_mode, partition_by, partition_start, partition_end, description, owner, tag, dialect, view
     )
     for option in unset or ():
         if option not in StreamTableOptions.model_fields:

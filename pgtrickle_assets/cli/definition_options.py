@@ -29,6 +29,10 @@ TagOption = Annotated[
 ]
 DialectOption = Annotated[str | None, typer.Option(help="postgres or spark.", show_default=False)]
 
+ViewOption = Annotated[
+    str | None, typer.Option(help="Name of a view to keep in the lake, as schema.view.", show_default=False)
+]
+
 
 def given_text(query: str | None, file: Path | None) -> str | None:
     """The text of `--query` or `--file`."""
@@ -54,6 +58,7 @@ def given_options(
     owners: list[str] | None,
     tags: list[str] | None,
     dialect: str | None,
+    view: str | None,
 ) -> dict[str, Any]:
     """The options that were given."""
     given: dict[str, Any] = {
@@ -66,6 +71,7 @@ def given_options(
         "owners": owners or None,
         "tags": dict(_tag(tag) for tag in tags) if tags else None,
         "dialect": dialect,
+        "view": view,
     }
     return {option: value for option, value in given.items() if value is not None}
 

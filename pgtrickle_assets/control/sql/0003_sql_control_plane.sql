@@ -110,7 +110,7 @@ DECLARE
         'schedule', schedule, 'refresh_mode', lower(refresh_mode), 'partition_by', partition_by,
         'description', description));
     known text[] := ARRAY['schedule', 'refresh_mode', 'partition_by', 'partition_start', 'partition_end', 'description',
-                          'owners', 'tags', 'dialect'];
+                          'owners', 'tags', 'dialect', 'view'];
     unknown text := (SELECT k FROM jsonb_object_keys(given) AS k WHERE NOT k = ANY (known) ORDER BY k LIMIT 1);
 BEGIN
     IF unknown IS NOT NULL THEN

@@ -10,6 +10,7 @@ from pgtrickle_assets.control.registry import Dependency, StreamTableDefinition
 from pgtrickle_assets.control.registry_sync import sync
 from pgtrickle_assets.control.statuses import InitiatedBy, Origin, SourceType, StrategyName, StreamTableStatus
 from pgtrickle_assets.query.types import TableName
+from pgtrickle_assets.stream_table import StreamTableOptions
 
 A, B, FILE = TableName("gold", "a"), TableName("gold", "b"), TableName("silver", "f")
 from_file = StreamTableDefinition(FILE, Origin.FILE, "SELECT 1", "SELECT 1", origin_path="stream_tables/silver/f.sql")
@@ -110,6 +111,13 @@ def test_what_is_defined_by_a_file_is_changed_there(shop):
 )
 def test_wrong_use_says_what_would_be_right(shop, text, expected):
     assert expected in refused(shop, text)
+
+
+def test_the_functions_know_every_option_of_a_stream_table(shop):
+    with pytest.raises(psycopg.Error) as caught:
+        call(shop, """create_stream_table('gold.a', 'SELECT 1', options => '{"sink": 1}')""")
+    known = caught.value.diag.message_hint.removeprefix("Options: ").removesuffix(".").split(", ")
+    assert set(known) == set(StreamTableOptions.model_fields)
 
 
 def test_a_project_is_named_where_there_are_several(shop):
