@@ -135,6 +135,9 @@ class NameSpace:
             yield self._source(source, TableName(config.schemas[0], table.name), assumed=True)
 
     def _in_lake(self, table: TableName, *, may_assume: bool) -> Iterator[TableReference]:
+        if table in self.stream_tables:
+            # The lake table is the stream table's own.
+            return
         if self.known.lake is None:
             if may_assume:
                 yield TableReference("lake", table, assumed=True)

@@ -5,7 +5,7 @@ All from the catalog and the control schema, by the clock of their database: no 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -36,11 +36,10 @@ def lag_of(lake: Lake, row: StreamTableRow | None) -> Lag:
         return Lag(unfilled=True)
     with lake.connection() as connection:
         stored = frontiers.frontiers(connection, row.pgt_id)
-    whole = stored.get(EVERY_PARTITION)
-    if whole is None or len(stored) > 1:
+    if EVERY_PARTITION not in stored:
         return Lag(unfilled=True)
     head = lake.head()
-    return Lag(moved=tuple(table for table, since in whole.inputs.items() if _has_moved(lake, table, since, head)))
+    return Lag(moved=tuple(table for table, since in _oldest(stored).items() if _has_moved(lake, table, since, head)))
 
 
 def freshness(lake: Lake, schedule: Schedule, rows: Sequence[StreamTableRow], *, waiting: bool) -> Freshness:
@@ -103,11 +102,20 @@ def _behind_since(lake: Lake, row: StreamTableRow) -> Iterator[datetime]:
     if not lag.moved:
         return
     with lake.connection() as connection:
-        stored: Frontier = frontiers.frontiers(connection, row.pgt_id)[EVERY_PARTITION]
+        oldest = _oldest(frontiers.frontiers(connection, row.pgt_id))
     for name in lag.moved:
         table = lake.table(_table_name(name))
-        moment = None if table is None else first_change(lake, table, stored.inputs[name])
+        moment = None if table is None else first_change(lake, table, oldest[name])
         yield moment or known
+
+
+def _oldest(stored: Mapping[str, Frontier]) -> dict[str, int]:
+    """Snapshot of each input up to which all partitions are built; some may be further."""
+    found: dict[str, int] = {}
+    for frontier in stored.values():
+        for table, since in frontier.inputs.items():
+            found[table] = min(since, found.get(table, since))
+    return found
 
 
 def _has_moved(lake: Lake, table: str, since: int, head: int) -> bool:

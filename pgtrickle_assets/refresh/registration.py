@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,12 +13,13 @@ from pgtrickle_assets.control.capture_position import MirrorRow
 from pgtrickle_assets.control.registry import Dependency, StreamTableDefinition
 from pgtrickle_assets.control.registry_sync import sync
 from pgtrickle_assets.control.statuses import Origin, SourceType
-from pgtrickle_assets.errors import ConfigurationError, SourceBusyError, SourceTableError
+from pgtrickle_assets.errors import ConfigurationError, QueryError, SourceBusyError, SourceTableError
 from pgtrickle_assets.lake.commit import commit
 from pgtrickle_assets.lake.ddl import Comment, DropTable, alter
 from pgtrickle_assets.lake.model import LakeTable, TableChange, TableDefinition
 from pgtrickle_assets.project import STATE_SCHEMA
 from pgtrickle_assets.query.types import TableName, TableSchema
+from pgtrickle_assets.references import referenced_tables
 from pgtrickle_assets.refresh.definition import Definition
 from pgtrickle_assets.refresh.lake_views import keep_views
 from pgtrickle_assets.refresh.model import Effect
@@ -73,12 +75,15 @@ def observe(workspace: Workspace) -> Observation:
         sources[name] = {table: described.schema for table, described in found.items()}
     with workspace.lake.connection() as connection:
         from_sql = sql_definitions.definitions(connection, project.name)
+        registered = {row.name for row in registry.stored(connection, project=project.name)}
     own = {table.table for table in project.stream_tables}.union(definition.name for definition in from_sql)
+    gone = registered - own
+    _require_definitions(project, gone.difference(*sources.values()))
     mirror_schemas = {config.mirror_schema for config in project.sources.values()}
     lake = {
         table.name: TableSchema(table.name, _schemas(table))
         for table in workspace.lake.tables()
-        if table.name not in own and table.name.schema not in (STATE_SCHEMA, *mirror_schemas)
+        if table.name not in own | gone and table.name.schema not in (STATE_SCHEMA, *mirror_schemas)
     }
     known = KnownSchemas(sources, lake)
     try:
@@ -94,6 +99,25 @@ def observe(workspace: Workspace) -> Observation:
         if definition.name not in taken.refused
     }
     return Observation(replace(known, sql_tables=sql_tables), from_sql, taken.refused)
+
+
+def _require_definitions(project: Project, gone: AbstractSet[TableName]) -> None:
+    """No stream table reads one whose definition was removed: its lake table is about to be dropped.
+
+    Raises:
+        ConfigurationError: One does.
+    """
+    names = {(name.schema, name.name) for name in gone}
+    for table in project.stream_tables if names else ():
+        for named in referenced_tables(table.query, table.dialect):
+            if named.parts[-2:] not in names:
+                continue
+            problem = QueryError(
+                f"stream table {'.'.join(named.parts)} is read here, but its definition is gone.",
+                line=named.line,
+                hint=f"Put its definition back, or change or remove {table.name} too.",
+            )
+            raise project.located(table, problem)
 
 
 def _with_sql(project: Project, known: KnownSchemas, from_sql: Sequence[SqlDefinition]) -> TakenUp:

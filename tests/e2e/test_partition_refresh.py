@@ -113,6 +113,22 @@ def test_a_partition_moves_alone_and_the_whole_table_from_all_frontiers(
     assert system.lake_rows(name) == system.postgres_rows(query)
 
 
+def test_a_table_whose_partitions_are_at_several_cuts_is_behind_only_when_an_input_moved(
+    system: Lakehouse, cut: Callable[[], int]
+) -> None:
+    name = "st.rows"
+    system.engine.refresh(name, cut=cut())
+    system.engine.refresh(name, partitions=[FIRST], cut=cut())
+    assert name not in system.engine.behind()
+    system.execute("UPDATE orders SET amount = amount + 1")
+    system.engine.refresh(name, partitions=[FIRST], cut=cut())
+    assert name in system.engine.behind()
+    system.engine.refresh(name, cut=cut())
+    assert name not in system.engine.behind()
+    system.engine.refresh(name, partitions=[FIRST], cut=cut())
+    assert name not in system.engine.behind()
+
+
 @pytest.mark.parametrize("name", BY_DAY)
 def test_partitions_filled_before_the_table_are_kept_right(
     name: str, new_database: Callable[[], str], tmp_path: Path, spark: SparkSession

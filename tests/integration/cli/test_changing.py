@@ -180,6 +180,30 @@ def test_drop_refuses_what_is_read_and_names_the_readers(command):
     assert command.ask("SELECT count(*) FROM pgtrickle.pgt_stream_tables") == [(0,)]
 
 
+def test_a_removed_file_that_another_one_reads_is_an_error_and_drops_nothing(command):
+    command.json("create", "silver.orders", "--query", "SELECT id, day, price FROM shop.public.orders")
+    command.json("create", "gold.by_day", "--query", BY_DAY.replace("orders", "silver.orders"))
+    file = command.file("silver.orders")
+    text = file.read_text()
+    file.unlink()
+    for command_name, message in (
+        ("apply", "stream table silver.orders is read here, but its definition is gone"),
+        ("refresh", "there is no table 'silver.orders'"),
+    ):
+        status, _, error = command.run(command_name)
+        assert status == 1
+        assert "stream_tables/gold/by_day.sql:" in error
+        assert message in error
+        assert "silver.orders" in command.lake_tables()
+    file.write_text(text)
+    assert command.run("apply")[0] == 0
+    assert command.run("list")[0] == 0
+    file.unlink()
+    command.file("gold.by_day").unlink()
+    assert command.run("apply")[0] == 0
+    assert not {"silver.orders", "gold.by_day"} & set(command.lake_tables())
+
+
 def test_the_installed_command_does_the_same(command):
     def pgtrickle(*arguments):
         return subprocess.run(
