@@ -26,6 +26,7 @@ from pgtrickle_assets.lake.model import WEIGHT_COLUMN, LakeColumn, RowDeletes, S
 from pgtrickle_assets.lake.parquet_columns import arrow_schema, inlined_table, table_columns
 from pgtrickle_assets.lake.parquet_read import FILE_ID_COLUMN, POSITION_COLUMN
 from pgtrickle_assets.lake.prune import prune
+from pgtrickle_assets.lake.spark_collect import collect
 from pgtrickle_assets.lake.spark_columns import literal, quoted_name, schema_ddl
 from pgtrickle_assets.lake.spark_read import read_table
 from pgtrickle_assets.lake.types import spark_type
@@ -71,7 +72,7 @@ def locate_rows(
     Raises:
         LakeError: Fewer rows are there than are to go, or `rows` has a negative weight or no column of the table.
     """
-    wanted = _Wanted.of(scan, rows if isinstance(rows, pa.Table) else rows.toArrow())
+    wanted = _Wanted.of(scan, rows if isinstance(rows, pa.Table) else collect(rows))
     if not wanted.rows.num_rows:
         return LocatedRows((), ())
     missing = wanted.counts.copy()

@@ -42,12 +42,14 @@ def leaves(columns: Sequence[LakeColumn]) -> tuple[Leaf, ...]:
     """The nodes that statistics are kept for."""
     found: list[Leaf] = []
     for column in columns:
-        kind, node = column.type, column.id
+        kind, node, nullable = column.type, column.id, column.nullable
         if kind.element is not None:
+            # NOT NULL is said of the list, not of what is in it.
+            nullable = True
             while kind.element is not None:
                 kind = kind.element
             node = column.child_ids[-1]
-        found.append(Leaf(node, kind, column.nullable, column.name))
+        found.append(Leaf(node, kind, nullable, column.name))
     return tuple(found)
 
 

@@ -513,9 +513,10 @@ class Refreshing:
             return {ALL_KEY: result.inserted + result.deleted}
         rows = result.rows
         if not is_arrow(rows):
+            from pgtrickle_assets.lake.spark_collect import collect
             from pgtrickle_assets.lake.spark_columns import quoted_name
 
-            rows = rows.select(quoted_name(by.column)).distinct().toArrow()
+            rows = collect(rows.select(quoted_name(by.column)).distinct())
         return count_by_key(by, rows.column(by.column), rows.num_rows)
 
     def _sort_columns(self, table: TableName) -> tuple[str, ...]:

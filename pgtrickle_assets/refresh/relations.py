@@ -32,6 +32,7 @@ from pgtrickle_assets.lake.consolidate import consolidate
 from pgtrickle_assets.lake.model import WEIGHT_COLUMN, DeltaPlan, LakeTable, ScanPlan
 from pgtrickle_assets.lake.parquet_read import Wanted
 from pgtrickle_assets.lake.prune import prune
+from pgtrickle_assets.lake.spark_collect import collect
 from pgtrickle_assets.lake.spark_columns import quoted_name, schema_ddl
 from pgtrickle_assets.lake.spark_read import read_delta, read_table
 from pgtrickle_assets.lake.types import from_arrow, spark_type
@@ -309,7 +310,7 @@ class Relations:
             keys = as_frame(self._spark, pa.table({_KEY: values}))
             frame = frame.join(f.broadcast(keys), f.col(quoted_name(name)).eqNullSafe(f.col(_KEY)), "left_semi")
         self.jobs += 1
-        found = frame.limit(_LOOKED_UP_PER_ROW * limit + 1).toArrow()
+        found = collect(frame.limit(_LOOKED_UP_PER_ROW * limit + 1))
         if found.num_rows > _LOOKED_UP_PER_ROW * limit:
             return None
         found = wanted.only(found)

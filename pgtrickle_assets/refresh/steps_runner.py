@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from pgtrickle_assets.differential.restrictions import restrictions
 from pgtrickle_assets.differential.simplify import simplify
 from pgtrickle_assets.lake.model import WEIGHT_COLUMN
+from pgtrickle_assets.lake.spark_collect import collect
 from pgtrickle_assets.query.arrow_types import arrow_type
 from pgtrickle_assets.query.render import render
 from pgtrickle_assets.query.rewrite import scans
@@ -119,7 +120,7 @@ class StepsRunner:
             return self.relations.keep(frame) if is_read_later else frame
         self.jobs += 1
         with one_task(self.spark) if is_small else nullcontext():
-            return self.spark.sql(sql).toArrow()
+            return collect(self.spark.sql(sql))
 
     def _statement(self, step: Step, query: Node) -> tuple[str, bool]:
         """The SQL of a step, and whether all it reads is little."""

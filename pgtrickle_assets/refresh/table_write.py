@@ -18,6 +18,7 @@ from pgtrickle_assets.errors import LakeError
 from pgtrickle_assets.lake.locate import locate_rows
 from pgtrickle_assets.lake.model import WEIGHT_COLUMN, LakeTable, NewDataFile, TableChange
 from pgtrickle_assets.lake.parquet_write import WriteOptions
+from pgtrickle_assets.lake.spark_collect import collect
 from pgtrickle_assets.lake.write import write_rows
 from pgtrickle_assets.refresh.relations import is_arrow
 
@@ -130,7 +131,7 @@ class TableWrite:
             if self.inserted + self.deleted > self.small_rows:
                 return
             self.jobs += 1
-            self.rows = self.rows.toArrow()
+            self.rows = collect(self.rows)
         self.inserted, self.deleted = weight_sums(self.rows)
 
 

@@ -18,11 +18,11 @@ from pgtrickle_assets.differential.steps import RESULT
 from pgtrickle_assets.errors import PgTrickleError
 from pgtrickle_assets.lake.arrow_read import fits_driver, read_table_arrow
 from pgtrickle_assets.lake.model import WEIGHT_COLUMN, LakeTable, ScanPlan
+from pgtrickle_assets.lake.spark_collect import collect
 from pgtrickle_assets.lake.spark_columns import quoted_name
 from pgtrickle_assets.lake.spark_read import read_table
 from pgtrickle_assets.lake.types import from_arrow
 from pgtrickle_assets.query.plan import QueryPlan
-from pgtrickle_assets.query.types import TIME
 from pgtrickle_assets.refresh.comparison import SAMPLE_ROWS, difference, difference_on_driver
 from pgtrickle_assets.refresh.model import CheckReport
 from pgtrickle_assets.refresh.partition_filter import Selection
@@ -91,7 +91,7 @@ class Verification:
 
     def _compare_on_driver(self, scan: ScanPlan, expected: DataFrame, started: float) -> CheckReport:
         asked = monotonic()
-        rows = expected.toArrow()
+        rows = collect(expected)
         recompute = monotonic() - asked
         wrong_columns = _wrong_columns(scan.table, rows.schema)
         if wrong_columns:
@@ -103,7 +103,7 @@ class Verification:
         return self._report(scan, started, counts, sample, recompute=recompute)
 
     def _compare_on_spark(self, scan: ScanPlan, expected: DataFrame, started: float) -> CheckReport:
-        wrong_columns = _wrong_columns(scan.table, expected.limit(0).toArrow().schema)
+        wrong_columns = _wrong_columns(scan.table, collect(expected.limit(0)).schema)
         if wrong_columns:
             return self._report(scan, started, (0, 0), (), wrong_columns)
         columns = [column.name for column in scan.table.columns]
@@ -183,14 +183,11 @@ class Verification:
 
 def _wrong_columns(table: LakeTable, expected: pa.Schema) -> str:
     """What differs between the stored and the recomputed columns, in words; empty when nothing does."""
-    import pyarrow as pa
-
     stored_names = [column.name for column in table.columns]
     if stored_names != expected.names:
         return f"stored columns {', '.join(stored_names)}; the query gives {', '.join(expected.names)}"
     for column, field in zip(table.columns, expected, strict=True):
-        # Spark hands its times over in nanoseconds, although they have microseconds.
-        kind = TIME if pa.types.is_time(field.type) else from_arrow(field.type)
+        kind = from_arrow(field.type)
         # JSON and UUID travel through Spark as text.
         if kind != column.type and not (kind.name == "varchar" and column.type.name in ("json", "uuid")):
             return f"column {column.name} is stored as {column.type}; the query gives {kind}"

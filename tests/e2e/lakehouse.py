@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+def _counted(rows: Sequence[tuple[Any, ...]]) -> Counter[tuple[Any, ...]]:
+    """Rows as a multiset; lists in them become tuples."""
+    return Counter(tuple(tuple(value) if isinstance(value, list) else value for value in row) for row in rows)
+
+
 @dataclass
 class Lakehouse:
     """An open engine and ways to change and read what it works on."""
@@ -55,13 +60,13 @@ class Lakehouse:
     def postgres_rows(self, query: str) -> Counter[tuple[Any, ...]]:
         """PostgreSQL's own answer."""
         with psycopg.connect(self.source) as connection:
-            return Counter(connection.execute(query).fetchall())
+            return _counted(connection.execute(query).fetchall())
 
     def lake_rows(self, table: str, at: int | None = None) -> Counter[tuple[Any, ...]]:
         """What DuckDB reads of a lake table."""
         with self.duckdb() as connection:
             version = "" if at is None else f" AT (VERSION => {at})"
-            return Counter(connection.execute(f"SELECT * FROM lake.{table}{version}").fetchall())
+            return _counted(connection.execute(f"SELECT * FROM lake.{table}{version}").fetchall())
 
     @contextmanager
     def duckdb(self) -> Iterator[duckdb.DuckDBPyConnection]:

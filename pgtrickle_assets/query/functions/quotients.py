@@ -10,6 +10,7 @@ from pgtrickle_assets.query.functions.registry import Emission
 from pgtrickle_assets.query.types import ColumnType
 
 _MIN_SIGNIFICANT_DIGITS = 16
+_INT64_MAX = 2**63 - 1
 OWN_DIGITS_SCALE = 18
 """From this scale on a decimal holds a quotient or a numeric without scale, whose values have a scale each."""
 
@@ -129,8 +130,11 @@ def divide_decimal(emission: Emission) -> str:
 
     def quotient(n: str, d: str, negative: str) -> str:
         def low(names: tuple[str, ...], high_rest: str) -> str:
-            parts = (f"CAST({t} {divide} {d} AS {string})" for t in (n, high_rest, names[0]))
-            whole, high, tail = parts
+            whole, high, tail = (f"CAST({t} {divide} {d} AS {string})" for t in (n, high_rest, names[0]))
+            if spark:
+                # Spark's div is a bigint and wraps. The other two have too few digits for that.
+                wide = f"CAST(CAST(({n} - {n} % {d}) / {d} AS DECIMAL(38, 0)) AS STRING)"
+                whole = f"CASE WHEN {n} <= {_INT64_MAX} THEN {whole} ELSE {wide} END"
             number = f"concat({whole}, '.', lpad({high}, {first}, '0'), lpad({tail}, {second}, '0'))"
             exact = f"CAST(concat(CASE WHEN {negative} THEN '-' ELSE '' END, {number}) AS DECIMAL(38, {scale + 1}))"
             return f"CASE WHEN {n} IS NULL OR {d} IS NULL THEN NULL ELSE {exact} END"
