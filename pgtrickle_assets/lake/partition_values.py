@@ -8,6 +8,7 @@ value, checked against DuckDB 1.5.5 by the tests.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
@@ -26,6 +27,8 @@ from pgtrickle_assets.lake.parquet_statistics import value_text
 from pgtrickle_assets.query.types import ColumnType
 
 BUCKET: Final = re.compile(r"bucket\((\d+)\)")
+_MAX_PART: Final = 120
+_KEPT_PART: Final = 80
 _NULL_DIRECTORY: Final = "__HIVE_DEFAULT_PARTITION__"
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - timestamps without zone have none
 _PARTS: Final = ("year", "month", "day", "hour")
@@ -94,7 +97,13 @@ def directory(table: LakeTable, values: Sequence[str | None]) -> str:
 
 
 def _escaped(text: str) -> str:
-    return quote(text, safe="")
+    """Part of a directory's name. The path only helps people: readers take the values from the catalog."""
+    escaped = quote(text, safe="")
+    if len(escaped) <= _MAX_PART:
+        return escaped
+    # File systems allow 255 bytes for both parts together; the digest keeps partitions apart.
+    start = re.sub("%[0-9A-F]?$", "", escaped[:_KEPT_PART])
+    return f"{start}~{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def _identity(value: Any, kind: ColumnType) -> str | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pgtrickle_assets.stream_table import StreamTable
 from tests.e2e.lakehouse import lakehouse
 
 if TYPE_CHECKING:
@@ -78,3 +79,23 @@ def test_a_quotient_that_is_too_large_is_an_error(
         system.execute("UPDATE t SET n = 100, u = -7, m = 0.5")
         system.refresh()
         assert system.lake_rows("st.q") == system.postgres_rows(query)
+
+
+def test_a_partition_value_may_be_longer_than_a_file_name(
+    new_database: Callable[[], str], tmp_path: Path, spark: SparkSession
+) -> None:
+    query = "SELECT id, s FROM t"
+    table = StreamTable(name="st.p", query=query, partition_by="value(s)")
+    setup = (
+        "CREATE TABLE t (id int PRIMARY KEY, s text)",
+        "INSERT INTO t VALUES (1, 'a'), (2, repeat('x', 300)), (3, repeat('ж', 100)), (4, repeat('ж', 100) || '2')",
+    )
+    with lakehouse(new_database, tmp_path, spark, [table], setup) as system:
+        system.refresh()
+        assert system.lake_rows("st.p") == system.postgres_rows(query)
+        system.execute(
+            "DELETE FROM t WHERE id = 3", "INSERT INTO t VALUES (5, repeat('x', 300)), (6, repeat('x', 301))"
+        )
+        system.refresh()
+        assert system.lake_rows("st.p") == system.postgres_rows(query)
+        system.check()
