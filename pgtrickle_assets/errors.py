@@ -71,7 +71,7 @@ class QueryError(PgTrickleError):
 
 
 class UnsupportedTypeError(QueryError):
-    """A column has a type that the lake or Spark cannot carry exactly."""
+    """A column has a type, or a name, that the lake or Spark cannot carry."""
 
 
 class SourceError(PgTrickleError):

@@ -78,7 +78,8 @@ def describe(
     Raises:
         SourceTableError: A named table is missing or of a kind that has no changes to capture.
         SourcePrivilegeError: Rows or all of a named table are hidden from the role.
-        UnsupportedTypeError: A captured column of a named table has no exact type in the lake.
+        UnsupportedTypeError: A captured column of a named table has no exact type in the lake, or a name that differs
+            from another one's only in case.
     """
     oids = None if names is None else list(find(connection, names).values())
     known = catalog.relations(connection, oids)
@@ -189,6 +190,7 @@ def _columns(
             raise SourceTableError(f"source table {table} has no column {name!r}.", hint=hint)
     columns: list[SourceColumn] = []
     unsupported: list[UnsupportedColumn] = []
+    spelled: dict[str, str] = {}
     for a in attributes:
         if a.name in excluded:
             continue
@@ -196,10 +198,7 @@ def _columns(
         override = overrides.get(a.name)
         found = overridden(table, a.name, kind, override) if override else column_type(kind)
         reason = "" if found else unsupported_reason(kind)
-        if a.name.startswith(RESERVED_PREFIX):
-            reason = f"names that begin with {RESERVED_PREFIX} are this program's own; exclude the column"
-        if a.generated == "v":
-            reason = "a virtual generated column has no stored value to capture; make it STORED, or exclude it"
+        reason = _against(a, spelled.setdefault(a.name.lower(), a.name)) or reason
         if found is not None and not reason:
             generated = a.generated == "s"
             columns.append(SourceColumn(a.name, a.number, found, kind, a.type_oid, not a.not_null, generated))
@@ -212,6 +211,21 @@ def _columns(
     if not columns:
         raise SourceTableError(f"source table {table} has no column to capture.", hint="Exclude fewer columns.")
     return tuple(columns), tuple(unsupported)
+
+
+def _against(attribute: Attribute, first: str) -> str:
+    """Why a column of any type cannot be captured; `first` is the first captured column of its name in any case."""
+    if first != attribute.name:
+        # DuckDB compares names without case, and cannot read a lake that has both.
+        return (
+            f"its name differs only in case from column {first!r}, and the lake cannot hold both; "
+            "leave one of them out with exclude_columns"
+        )
+    if attribute.generated == "v":
+        return "a virtual generated column has no stored value to capture; make it STORED, or exclude it"
+    if attribute.name.startswith(RESERVED_PREFIX):
+        return f"names that begin with {RESERVED_PREFIX} are this program's own; exclude the column"
+    return ""
 
 
 def _key(columns: Sequence[SourceColumn], keys: Sequence[tuple[int, ...]]) -> tuple[str, ...]:

@@ -78,14 +78,16 @@ def _optimized(planned: PlannedQuery) -> Node:
 
 
 def _output_schema(planned: PlannedQuery) -> tuple[ColumnSchema, ...]:
-    seen: set[str] = set()
+    seen: dict[str, str] = {}
     output: list[ColumnSchema] = []
     for item in planned.columns:
-        if item.name in seen:
-            raise QueryError(
-                f'two output columns are named "{item.name}"', hint="Give one of them another name with AS."
-            )
-        seen.add(item.name)
+        # DuckDB compares names without case, and cannot read a lake that has both.
+        other = seen.get(item.name.lower())
+        if other is not None:
+            same = f'two output columns are named "{item.name}"'
+            differ = f'output columns "{other}" and "{item.name}" differ only in case, which the lake cannot hold'
+            raise QueryError(same if other == item.name else differ, hint="Give one of them another name with AS.")
+        seen[item.name.lower()] = item.name
         _storable(item.name, item.column.type)
         output.append(ColumnSchema(item.name, item.column.type, item.column.nullable))
     if not output:

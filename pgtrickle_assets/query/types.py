@@ -105,6 +105,11 @@ class TableName:
     def __str__(self) -> str:
         return f"{self.schema}.{self.name}"
 
+    @property
+    def folded(self) -> TableName:
+        """What DuckDB compares: to it, names that differ only in case are one."""
+        return TableName(self.schema.lower(), self.name.lower())
+
 
 @dataclass(frozen=True, slots=True)
 class ColumnSchema:

@@ -57,6 +57,13 @@ def _stream_tables(catalog: str) -> list[Any]:
         return connection.execute("SELECT pgt_name FROM pgtrickle.pgt_stream_tables").fetchall()
 
 
+def _lake_tables(catalog: str) -> list[Any]:
+    with psycopg.connect(catalog) as connection:
+        return connection.execute(
+            "SELECT table_name FROM main.ducklake_table WHERE end_snapshot IS NULL ORDER BY 1"
+        ).fetchall()
+
+
 def test_an_unreachable_source_is_named(new_database: Callable[[], str], tmp_path: Path) -> None:
     catalog = new_database()
     error = _sync(tmp_path, f"postgresql://u:{SECRET}@127.0.0.1:1/shop", catalog, q="SELECT 1 AS a FROM t")
@@ -114,6 +121,23 @@ def test_an_unsupported_type_names_the_column_and_a_way_out(new_database: Callab
     assert "places" in str(error)
     assert "exclude_columns" in str(error)
     assert _stream_tables(catalog) == []
+
+
+def test_columns_that_differ_only_in_case_are_named_before_anything_is_made(
+    new_database: Callable[[], str], tmp_path: Path
+) -> None:
+    source, catalog = new_database(), new_database()
+    with psycopg.connect(source) as connection:
+        connection.execute('CREATE TABLE pairs (a int, "A" int)')
+        connection.execute("CREATE TABLE orders (a int, b int)")
+    error = _sync(tmp_path, source, catalog, q="SELECT a FROM pairs")
+    assert isinstance(error, UnsupportedTypeError)
+    assert "column 'A' of source table public.pairs" in str(error)
+    error = _sync(tmp_path, source, catalog, q='SELECT a, b AS "A" FROM orders')
+    assert isinstance(error, ConfigurationError)
+    assert 'output columns "a" and "A" differ only in case' in str(error)
+    assert _stream_tables(catalog) == []
+    assert _lake_tables(catalog) == []
 
 
 def test_a_lake_of_a_newer_specification_is_refused(new_database: Callable[[], str], tmp_path: Path) -> None:

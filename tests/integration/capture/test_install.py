@@ -219,6 +219,18 @@ def test_a_column_without_exact_type_is_named(database, column):
     assert unsupported.name == name
 
 
+@pytest.mark.parametrize("excluded", ["a", "A"])
+def test_columns_that_differ_only_in_case_are_named(database, excluded):
+    execute(database, 'CREATE TABLE t (a int, b int, "A" int)')
+    with pytest.raises(
+        UnsupportedTypeError, match=r"column 'A' of source table public\.t .* column 'a', .*exclude_colu"
+    ):
+        PostgresSource("s", database).describe([T])
+    source = PostgresSource("s", database, exclude_columns={T: [excluded]})
+    assert {c.name for c in source.describe([T])[T].schema.columns} == {"a", "b", "A"} - {excluded}
+    assert [c.name for c in PostgresSource("s", database).describe()[T].schema.columns] == ["a", "b"]
+
+
 def test_describe_knows_keys_and_foreign_keys(database):
     execute(
         database,

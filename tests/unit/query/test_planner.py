@@ -76,6 +76,12 @@ def test_default_names_are_those_of_postgres() -> None:
         ("SELECT id FROM t WHERE d = 'x'", 1, "invalid input syntax for type date", ""),
         ("SELECT (a\nFROM t", 2, "syntax error", ""),
         ("SELECT id, id FROM t", None, 'two output columns are named "id"', "AS"),
+        (
+            'SELECT id, a AS "ID" FROM t',
+            None,
+            'output columns "id" and "ID" differ only in case',
+            "Give one of them another name with AS.",
+        ),
         ("DELETE FROM t", 1, "defined by a SELECT", ""),
         ("SELECT 1; SELECT 2", None, "several statements", ""),
         ("SELECT $1", 1, "parameters", ""),
