@@ -17,7 +17,14 @@ from pgtrickle_assets.names import NameSpace, TableReference
 from pgtrickle_assets.option_block import SQL_FOLDER, read_stream_table
 from pgtrickle_assets.partition_column import check_partition_column
 from pgtrickle_assets.partitions import canonical_keys
-from pgtrickle_assets.project_config import LakeConfig, ProjectConfig, SourceConfig, read_project_config, variables_of
+from pgtrickle_assets.project_config import (
+    PROJECT_FILE,
+    LakeConfig,
+    ProjectConfig,
+    SourceConfig,
+    read_project_config,
+    variables_of,
+)
 from pgtrickle_assets.query.plan import QueryPlan
 from pgtrickle_assets.query.types import ColumnSchema, TableName, TableSchema
 from pgtrickle_assets.references import referenced_tables
@@ -374,17 +381,42 @@ class Project:
             raise self.located(table, problem) from error
 
     def _check_mirrors(self) -> None:
-        taken: dict[TableName, str] = {table.table: f"stream table {table.name}" for table in self._tables.values()}
+        schemas: dict[str, str] = {}
+        for source, config in self.sources.items():
+            first = schemas.setdefault(config.mirror_schema.lower(), source)
+            other = self.sources[first].mirror_schema
+            if other != config.mirror_schema:
+                raise self._in_project_file(
+                    f"the mirror schemas {other!r} of source {first!r} and {config.mirror_schema!r} of source "
+                    f"{source!r} differ only in case, and the lake cannot hold both.",
+                    hint="Spell them alike, or give one of them another name.",
+                )
+        taken: dict[TableName, tuple[str, TableName]] = {}
         for source, tables in self.source_tables.items():
             for table in tables:
                 mirror = self.sources[source].mirror_of(table)
-                what = f"the mirror of {source}.{table}"
-                if mirror in taken:
-                    raise ConfigurationError(
-                        f"{taken[mirror]} and {what} would both be lake table {mirror}.",
-                        hint=f"Set another mirror_schema for source {source!r}.",
-                    )
-                taken[mirror] = what
+                first, other = taken.setdefault(mirror.folded, (source, table))
+                if (first, other) != (source, table):
+                    raise self._two_mirrors(first, other, source, table)
+
+    def _two_mirrors(self, first: str, other: TableName, source: str, table: TableName) -> ConfigurationError:
+        mirror, taken = self.sources[source].mirror_of(table), self.sources[first].mirror_of(other)
+        both = f"the mirror of {first}.{other} and the mirror of {source}.{table} would"
+        message = f"{both} both be lake table {mirror}."
+        if taken != mirror:
+            message = f"{both} be lake tables {taken} and {mirror}, which differ only in case."
+        hint = f"Set another mirror_schema for source {source!r}."
+        if first == source:
+            hint = "Read one of them through a second source of the same database, with another mirror_schema."
+        for name in self.order:
+            if any(reference.table == mirror for reference in self.references[name].values()):
+                return self.located(self._tables[name], QueryError(message, hint=hint))
+        return self._in_project_file(message, hint=hint)
+
+    def _in_project_file(self, message: str, *, hint: str) -> ConfigurationError:
+        if self.root is None:
+            return ConfigurationError(message, hint=hint)
+        return SourceLocationError(message, path=PROJECT_FILE, hint=hint)
 
     def _check_refresh_modes(self) -> None:
         # Other queries are planned when they are asked for; what this option demands must not wait for a refresh.
@@ -430,19 +462,44 @@ def _from_sql(known: KnownSchemas, taken: set[str]) -> list[StreamTable]:
 
 
 def _by_name(stream_tables: Iterable[StreamTable], mirror_schemas: set[str]) -> dict[str, StreamTable]:
-    reserved = {STATE_SCHEMA, *mirror_schemas}
-    tables: dict[str, StreamTable] = {}
+    # DuckDB compares names without case, and cannot read a lake where two differ in nothing else.
+    reserved = {schema.lower() for schema in (STATE_SCHEMA, *mirror_schemas)}
+    tables: dict[TableName, StreamTable] = {}
+    schemas: dict[str, StreamTable] = {}
     for table in stream_tables:
-        if table.table.schema in reserved:
-            raise ConfigurationError(
-                f"stream table {table.name} is in schema {table.table.schema!r}, which is kept for "
-                f"{'states' if table.table.schema == STATE_SCHEMA else 'mirrors'}.",
+        schema = table.table.schema
+        if schema.lower() in reserved:
+            raise _in_file(
+                table,
+                f"stream table {table.name} is in schema {schema!r}, which is kept for "
+                f"{'states' if schema.lower() == STATE_SCHEMA else 'mirrors'}.",
                 hint="Move it to another schema.",
             )
-        if table.name in tables:
-            raise ConfigurationError(f"there are two stream tables called {table.name}.", hint="Rename one of them.")
-        tables[table.name] = table
-    return tables
+        other = tables.setdefault(table.table.folded, table)
+        if other is not table:
+            message = f"stream tables {_placed(other)} and {table.name} differ only in case; the lake cannot hold both."
+            if other.name == table.name:
+                message = f"there are two stream tables called {table.name}."
+            raise _in_file(table, message, hint="Rename one of them.")
+        other = schemas.setdefault(schema.lower(), table)
+        if other.table.schema != schema:
+            raise _in_file(
+                table,
+                f"the schemas of stream tables {_placed(other)} and {table.name} differ only in case; the lake cannot "
+                "hold both.",
+                hint="Move both to one schema, or rename one of the schemas.",
+            )
+    return {table.name: table for table in tables.values()}
+
+
+def _placed(table: StreamTable) -> str:
+    return table.name if table.path is None else f"{table.name} ({table.path})"
+
+
+def _in_file(table: StreamTable, message: str, *, hint: str) -> ConfigurationError:
+    if table.path is None:
+        return ConfigurationError(message, hint=hint)
+    return SourceLocationError(message, path=table.path, hint=hint)
 
 
 def _check_differential(plan: QueryPlan) -> None:

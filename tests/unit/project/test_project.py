@@ -171,7 +171,43 @@ def test_the_same_name_twice_is_an_error(tmp_path):
         Project([StreamTable(name="a.x", query="SELECT 1"), StreamTable(name="a.x", query="SELECT 2")], home=tmp_path)
 
 
-@pytest.mark.parametrize("schema", ["raw", "pgtrickle_state"])
+def test_names_that_differ_only_in_case_are_an_error_that_names_both_and_the_file(folder):
+    # By hand: a file system that ignores case cannot hold both files.
+    def table(name):
+        return StreamTable(name=name, query="SELECT 1 AS a", path=f"stream_tables/{name.replace('.', '/')}.sql")
+
+    root = folder({})
+    with pytest.raises(
+        SourceLocationError, match=r"^stream_tables/gold/x\.sql: .*gold\.X \(.*\) and gold\.x differ only"
+    ):
+        Project([table("gold.X"), table("gold.x")], home=root)
+    with pytest.raises(SourceLocationError, match=r"^stream_tables/gold/y\.sql: the schemas .*Gold\.x .* and gold\.y "):
+        Project([table("Gold.x"), table("gold.y")], home=root)
+    with pytest.raises(ConfigurationError, match=r"gold\.X and gold\.x differ only in case"):
+        build(root, gold__X="SELECT 1", gold__x="SELECT 1")
+
+
+def test_mirrors_that_differ_only_in_case_are_an_error_that_names_both_and_the_file(folder):
+    query = 'SELECT 1 AS a FROM t, "T"'
+    with pytest.raises(
+        SourceLocationError,
+        match=r"^stream_tables/a/x\.sql:1: .*postgres\.public\.T and .*postgres\.public\.t .*only in",
+    ) as caught:
+        Project.load(folder({"stream_tables/a/x.sql": query}))
+    assert "second source" in caught.value.hint
+    yaml = "sources:\n  shop:\n    tables: [s.t, S.t]"
+    with pytest.raises(
+        SourceLocationError, match=r"^pgtrickle\.yaml: .*raw\.S_t and raw\.s_t, which differ only in case"
+    ):
+        Project.load(folder({"stream_tables/a/x.sql": "SELECT 1 AS a", "pgtrickle.yaml": yaml}))
+    yaml = "sources:\n  one: {mirror_schema: raw}\n  two: {mirror_schema: RAW}"
+    with pytest.raises(
+        SourceLocationError, match=r"^pgtrickle\.yaml: the mirror schemas 'raw' .* 'RAW' of source 'two'"
+    ):
+        Project.load(folder({"pgtrickle.yaml": yaml}))
+
+
+@pytest.mark.parametrize("schema", ["raw", "Raw", "pgtrickle_state"])
 def test_schemas_of_mirrors_and_states_are_kept(tmp_path, schema):
     with pytest.raises(ConfigurationError, match="Move it"):
         Project([StreamTable(name=f"{schema}.x", query="SELECT 1")], home=tmp_path)
