@@ -91,6 +91,7 @@ class Project:
         }
         self.order: tuple[str, ...] = self._dependency_order()
         self._check_mirrors()
+        self._check_lake_names()
         self._check_refresh_modes()
 
     @classmethod
@@ -398,6 +399,18 @@ class Project:
                 first, other = taken.setdefault(mirror.folded, (source, table))
                 if (first, other) != (source, table):
                     raise self._two_mirrors(first, other, source, table)
+
+    def _check_lake_names(self) -> None:
+        there = {name.folded: name for name in self.known.lake or ()}
+        for table in self._tables.values():
+            other = there.get(table.table.folded)
+            if other is not None and other != table.table:
+                raise _in_file(
+                    table,
+                    f"stream table {table.name} and the lake table {other}, which is another writer's, differ only in "
+                    "case; the lake cannot hold both.",
+                    hint="Rename one of them.",
+                )
 
     def _two_mirrors(self, first: str, other: TableName, source: str, table: TableName) -> ConfigurationError:
         mirror, taken = self.sources[source].mirror_of(table), self.sources[first].mirror_of(other)

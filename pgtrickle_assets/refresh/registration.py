@@ -92,6 +92,7 @@ def observe(workspace: Workspace) -> Observation:
         if refused:
             raise refused[0] from None
         raise
+    _require_schemas(taken.project, workspace.lake.schemas())
     workspace.project = taken.project
     sql_tables = {
         str(definition.name): {"query": definition.query, **definition.options}
@@ -120,6 +121,31 @@ def _require_definitions(project: Project, gone: AbstractSet[TableName]) -> None
             raise project.located(table, problem)
 
 
+def _require_schemas(project: Project, there: Sequence[str]) -> None:
+    """No stream table or mirror is in a schema that the lake has in other case only, even if it is empty.
+
+    Raises:
+        ConfigurationError: One is.
+    """
+    known = {schema.lower(): schema for schema in there}
+    for table in project.stream_tables:
+        other = known.get(table.table.schema.lower(), table.table.schema)
+        if other != table.table.schema:
+            problem = QueryError(
+                f"the lake has a schema {other!r}, which differs from that of {table.name} only in case.",
+                hint=f"Use {other!r}, or drop it from the lake.",
+            )
+            raise project.located(table, problem)
+    for name, config in project.sources.items():
+        other = known.get(config.mirror_schema.lower(), config.mirror_schema)
+        if other != config.mirror_schema:
+            raise ConfigurationError(
+                f"the lake has a schema {other!r}, which differs from mirror_schema {config.mirror_schema!r} of "
+                f"source {name!r} only in case.",
+                hint=f"Use {other!r}, or drop it from the lake.",
+            )
+
+
 def _with_sql(project: Project, known: KnownSchemas, from_sql: Sequence[SqlDefinition]) -> TakenUp:
     if not from_sql and not any(table.from_sql for table in project.stream_tables):
         return TakenUp(project.with_known(known), {})
@@ -146,13 +172,14 @@ def register(workspace: Workspace, observed: Observation) -> None:
     texts = [text for _, _, states in result.removed for text in states]
     states = [TableName(STATE_SCHEMA, text.removeprefix(f"{STATE_SCHEMA}.")) for text in (*texts, *result.abandoned)]
     _drop(workspace, [*removed, *states])
+    # First, so that a mirror that nothing reads any more leaves its name to one that differs from it only in case.
+    _release_capture(workspace)
     _make_mirrors(workspace)
     for definition in definitions:
         _make_tables(workspace, definition, result.ids[definition.name])
         if definition.name in result.redescribed:
             comment = Comment(definition.name, definition.stream_table.description)
             alter(workspace.lake, comment, author=_AUTHOR, message=f"Describe table {definition.name}")
-    _release_capture(workspace)
     _install_capture(workspace)
     keep_views(workspace.lake, definitions, removed)
 
@@ -220,6 +247,7 @@ def _make_mirrors(workspace: Workspace) -> None:
     project = workspace.project
     with workspace.lake.connection() as connection:
         known = {(row.source_name, row.source): row for row in capture_position.mirrors(connection)}
+    _drop_left_mirrors(workspace, {row.mirror for row in known.values()})
     for source, tables in project.source_tables.items():
         for table in tables:
             schema = project.mirror_schema(source, table)
@@ -235,6 +263,20 @@ def _make_mirrors(workspace: Workspace) -> None:
             if before is not None and list(before.columns) == columns and _fits(workspace, definition):
                 continue
             _replace(workspace, definition, partial(_put_mirror, row))
+
+
+def _drop_left_mirrors(workspace: Workspace, registered: AbstractSet[TableName]) -> None:
+    """Tables of mirror schemas that no registry row knows, where a mirror needs their name in other case.
+
+    One of the very same name is replaced when the mirror is made.
+    """
+    project = workspace.project
+    wanted = {
+        project.sources[source].mirror_of(table) for source, tables in project.source_tables.items() for table in tables
+    }
+    folded = {name.folded for name in wanted}
+    left = [table.name for table in workspace.lake.tables() if table.name.folded in folded]
+    _drop(workspace, [name for name in left if name not in wanted | registered])
 
 
 def _put_mirror(row: MirrorRow, cursor: Cursor[tuple[Any, ...]], _: int) -> None:

@@ -140,6 +140,29 @@ def test_columns_that_differ_only_in_case_are_named_before_anything_is_made(
     assert _lake_tables(catalog) == []
 
 
+def test_tables_that_differ_only_in_case_are_named_before_anything_is_made(
+    new_database: Callable[[], str], tmp_path: Path
+) -> None:
+    source, catalog = new_database(), new_database()
+    with psycopg.connect(source) as connection:
+        connection.execute('CREATE TABLE t (a int); CREATE TABLE "T" (a int)')
+    with pytest.raises(ConfigurationError, match="differ only in case"):
+        _make_ready(tmp_path, source, catalog, [StreamTable(name="st.q", query='SELECT t.a FROM t JOIN "T" USING (a)')])
+    # One after the other is no mistake: the mirror of the first gives its name to that of the second.
+    _make_ready(tmp_path, source, catalog, [StreamTable(name="st.q", query="SELECT a FROM t")])
+    assert _lake_tables(catalog) == [("q",), ("t",)]
+    _make_ready(tmp_path, source, catalog, [StreamTable(name="st.Q", query='SELECT a FROM "T"')])
+    assert _lake_tables(catalog) == [("Q",), ("T",)]
+    # As is one that a stopped registration has left without a row.
+    with psycopg.connect(catalog) as connection:
+        connection.execute("DELETE FROM pgtrickle.pgt_source_mirrors")
+    _make_ready(tmp_path, source, catalog, [StreamTable(name="st.Q", query="SELECT a FROM t")])
+    assert _lake_tables(catalog) == [("Q",), ("t",)]
+    with pytest.raises(ConfigurationError, match="the lake has a schema 'st'"):
+        _make_ready(tmp_path, source, catalog, [StreamTable(name="ST.q", query="SELECT a FROM t")])
+    assert _lake_tables(catalog) == [("Q",), ("t",)]
+
+
 def test_a_lake_of_a_newer_specification_is_refused(new_database: Callable[[], str], tmp_path: Path) -> None:
     source, catalog = new_database(), new_database()
     with psycopg.connect(source) as connection:

@@ -187,6 +187,13 @@ def test_names_that_differ_only_in_case_are_an_error_that_names_both_and_the_fil
         build(root, gold__X="SELECT 1", gold__x="SELECT 1")
 
 
+def test_a_name_that_differs_from_another_writers_table_only_in_case_is_an_error(tmp_path):
+    other = TableName("gold", "x")
+    known = KnownSchemas(sources={}, lake={other: TableSchema(other, (ColumnSchema("id", INT64),))})
+    with pytest.raises(ConfigurationError, match=r"gold\.X and the lake table gold\.x, .* differ only in case"):
+        build(tmp_path, known, gold__X="SELECT 1 AS a")
+
+
 def test_mirrors_that_differ_only_in_case_are_an_error_that_names_both_and_the_file(folder):
     query = 'SELECT 1 AS a FROM t, "T"'
     with pytest.raises(
