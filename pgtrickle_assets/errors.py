@@ -23,11 +23,19 @@ class PgTrickleError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        return f"{self.message} {self.hint}".strip()
+        return with_hint(self.message, self.hint)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Keep errors picklable: they cross process borders between a Dagster step and its run."""
         return (_rebuild, (type(self), self.message, self.hint, dict(self.__dict__)))
+
+
+def with_hint(message: str, hint: str) -> str:
+    """A message and what to do next as sentences of their own."""
+    message, hint = message.strip(), hint.strip()
+    if message and hint and message[-1] not in ".?!:":
+        message += "."
+    return f"{message} {hint}".strip()
 
 
 def _rebuild(kind: type[PgTrickleError], message: str, hint: str, state: dict[str, object]) -> PgTrickleError:

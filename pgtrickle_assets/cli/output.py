@@ -13,6 +13,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from pgtrickle_assets.errors import with_hint
+
 _PIPE_WIDTH = 400
 """Width of output that is no terminal: wide enough that no line is broken."""
 
@@ -41,7 +43,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, emp
 
 def print_error(message: str, hint: str = "") -> None:
     """Prints an error as one line that says what to do next."""
-    text = " ".join(f"{message} {hint}".split())
+    text = " ".join(with_hint(message, hint).split())
     stderr.print(f"error: {text}", style="red", markup=False)
 
 

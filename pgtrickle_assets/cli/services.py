@@ -9,7 +9,7 @@ import typer
 from pgtrickle_assets.cli.options import JsonOption, ProjectOption
 from pgtrickle_assets.cli.output import print_json, stderr, stdout
 from pgtrickle_assets.cli.workspace import open_workspace
-from pgtrickle_assets.errors import ServiceError
+from pgtrickle_assets.errors import ServiceError, with_hint
 
 _SHOWN_SESSIONS = 3
 
@@ -93,8 +93,7 @@ def doctor(project: ProjectOption = None, as_json: JsonOption = False) -> None:
         findings.append(finding)
         if not as_json:
             mark = {"ok": "ok  ", "warning": "warn", "failed": "FAIL"}[finding.result]
-            hint = f" {finding.hint}" if finding.hint else ""
-            stdout.print(f"{mark}  {finding.subject}: {finding.detail}{hint}", markup=False)
+            stdout.print(f"{mark}  {finding.subject}: {with_hint(finding.detail, finding.hint)}", markup=False)
     failed = any(finding.result == "failed" for finding in findings)
     if as_json:
         print_json({"ok": not failed, "checks": findings})

@@ -10,6 +10,7 @@ import pytest
 
 from pgtrickle_assets.cli import main
 from pgtrickle_assets.cli.options import checked_names
+from pgtrickle_assets.cli.output import print_error
 from pgtrickle_assets.cli.projects import init
 from pgtrickle_assets.errors import LakeError, PgTrickleError
 from pgtrickle_assets.lake.catalog import check_metadata
@@ -52,6 +53,28 @@ def folder(tmp_path, monkeypatch):
     (root / "stream_tables" / "gold").mkdir()
     (root / "stream_tables" / "gold" / "a.sql").write_text("/*---\nschedule: 5m\n---*/\nSELECT * FROM orders")
     return root
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ('column "regoin" does not exist', 'column "regoin" does not exist. Try this.'),
+        ("it is so.", "it is so. Try this."),
+        ("is it so?", "is it so? Try this."),
+        ("one of these:", "one of these: Try this."),
+    ],
+)
+def test_a_hint_is_a_sentence_of_its_own(capsys, message, shown):
+    error = PgTrickleError(message, hint="Try this.")
+    assert str(error) == shown
+    assert str(PgTrickleError(message)) == message
+    print_error(error.message, error.hint)
+    assert capsys.readouterr().err == f"error: {shown}\n"
+
+
+def test_wrong_use_and_its_hint_are_two_sentences(capsys):
+    assert main.run(["version", "--projct"]) == 2
+    assert re.fullmatch(r"error: No such option: --projct.*\. See `.*--help`\.\n", capsys.readouterr().err)
 
 
 def test_help_lists_all_commands(capsys):
@@ -113,7 +136,9 @@ def test_an_unforeseen_error_is_readable_too(monkeypatch, capsys):
 
     monkeypatch.setattr(main, "app", broken)
     assert main.run([]) == 1
-    assert capsys.readouterr().err == "error: ZeroDivisionError: by zero Run it again with --debug for the traceback.\n"
+    assert (
+        capsys.readouterr().err == "error: ZeroDivisionError: by zero. Run it again with --debug for the traceback.\n"
+    )
 
 
 def test_errors_of_several_lines_become_one(monkeypatch, capsys):
@@ -122,7 +147,7 @@ def test_errors_of_several_lines_become_one(monkeypatch, capsys):
 
     monkeypatch.setattr(main, "app", broken)
     assert main.run([]) == 1
-    assert capsys.readouterr().err == "error: first second Do this.\n"
+    assert capsys.readouterr().err == "error: first second. Do this.\n"
 
 
 def test_list_needs_no_database(folder, capsys):
