@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import yaml
@@ -43,6 +44,31 @@ class Document:
     def error(self, message: str, location: Iterable[str | int], *, hint: str = "") -> SourceLocationError:
         """An error that points at the location."""
         return SourceLocationError(message, path=self.path, line=self.line(location), hint=hint)
+
+
+def read_text(file: Path, path: str) -> str:
+    """The text of a file of the project, without the byte order mark that some editors put before it.
+
+    Args:
+        file: The file.
+        path: File as shown to the user.
+
+    Raises:
+        SourceLocationError: It is a folder, leads nowhere, cannot be read or is not UTF-8.
+    """
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SourceLocationError("the file is not UTF-8.", path=path, hint="Save it as UTF-8.") from error
+    except IsADirectoryError as error:
+        raise SourceLocationError(
+            "this is a folder, where a file is expected.", path=path, hint="Rename or remove it."
+        ) from error
+    except FileNotFoundError as error:
+        what = "this link leads to no file." if file.is_symlink() else "there is no such file."
+        raise SourceLocationError(what, path=path, hint="Mend or remove it.") from error
+    except OSError as error:
+        raise SourceLocationError(f"the file cannot be read: {error.strerror or error}.", path=path) from error
 
 
 def read_document(text: str, path: str, *, first_line: int = 1) -> Document:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from pgtrickle_assets.documents import Document, read_document, validate
+from pgtrickle_assets.documents import Document, read_document, read_text, validate
 from pgtrickle_assets.errors import ConfigurationError, SourceLocationError
 from pgtrickle_assets.stream_table import StreamTable, StreamTableOptions, check_name_part
 
@@ -32,10 +32,7 @@ def read_stream_table(file: Path, root: Path, defaults: dict[str, Any] | None = 
         SourceLocationError: Naming file, line and the nearest valid name.
     """
     shown = file.relative_to(root).as_posix()
-    try:
-        text = file.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise SourceLocationError("the file is not UTF-8.", path=shown, hint="Save it as UTF-8.") from error
+    text = read_text(file, shown)
     for part, what in ((file.parent.name, "schema"), (file.stem, "stream table")):
         try:
             check_name_part(part, what)

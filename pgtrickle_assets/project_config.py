@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
-from pgtrickle_assets.documents import read_document, validate
+from pgtrickle_assets.documents import read_document, read_text, validate
 from pgtrickle_assets.errors import ConfigurationError
 from pgtrickle_assets.query.types import TableName
 from pgtrickle_assets.stream_table import StreamTableOptions, Text
@@ -212,5 +212,5 @@ def read_project_config(root: Path) -> ProjectConfig:
         raise ConfigurationError(
             f"{root} {what}, so it is not a project.", hint=f"Run `pgtrickle init {root}` to make one."
         )
-    document = read_document(file.read_text(encoding="utf-8"), PROJECT_FILE)
+    document = read_document(read_text(file, PROJECT_FILE), PROJECT_FILE)
     return validate(ProjectConfig, document)

@@ -131,7 +131,7 @@ def alter(
     if text is None and not options:
         raise typer.BadParameter("say what to alter: --query, --file, an option or --unset.")
     path = _file_of(loaded, name)
-    table, written = _rendered(loaded, name, path.read_text(encoding="utf-8"), options, text)
+    table, written = _rendered(loaded, name, path.read_text(encoding="utf-8-sig"), options, text)
     others = [other for other in loaded.stream_tables if other.name != name]
     candidate = loaded.with_stream_tables([*others, table])
     effect = _effect(candidate, name)

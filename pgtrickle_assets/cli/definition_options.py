@@ -43,7 +43,7 @@ def given_text(query: str | None, file: Path | None) -> str | None:
     if str(file) == "-":
         return sys.stdin.read()
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise typer.BadParameter(f"--file {file} cannot be read: {error}.") from error
 

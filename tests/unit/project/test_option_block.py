@@ -101,3 +101,22 @@ def test_a_file_that_is_not_utf8_is_named(tmp_path):
     file.write_bytes(b"SELECT '\xff'")
     with pytest.raises(SourceLocationError, match=r"stream_tables/gold/x\.sql: the file is not UTF-8"):
         read_stream_table(file, tmp_path)
+
+
+def test_a_byte_order_mark_is_skipped(tmp_path):
+    file = tmp_path / "stream_tables" / "gold" / "x.sql"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"\xef\xbb\xbfSELECT 1 AS a")
+    assert read_stream_table(file, tmp_path).query == "SELECT 1 AS a"
+    file.write_bytes(b"\xef\xbb\xbf/*---\nschedule: 1m\n---*/\nSELECT 1 AS a")
+    assert read_stream_table(file, tmp_path).schedule == "1m"
+
+
+def test_a_folder_and_a_link_that_leads_nowhere_are_named(tmp_path):
+    schema = tmp_path / "stream_tables" / "gold"
+    (schema / "dir.sql").mkdir(parents=True)
+    (schema / "l.sql").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(SourceLocationError, match=r"^stream_tables/gold/dir\.sql: this is a folder"):
+        read_stream_table(schema / "dir.sql", tmp_path)
+    with pytest.raises(SourceLocationError, match=r"^stream_tables/gold/l\.sql: this link leads to no file"):
+        read_stream_table(schema / "l.sql", tmp_path)

@@ -78,6 +78,26 @@ def test_a_mistake_in_the_project_file_names_its_line(folder, text, place, words
     assert words in str(caught.value)
 
 
+def test_a_project_file_may_begin_with_a_byte_order_mark_and_must_be_utf8(folder):
+    root = folder({"stream_tables/a/x.sql": "SELECT 1 AS a"})
+    (root / "pgtrickle.yaml").write_bytes(b"\xef\xbb\xbfname: shop")
+    assert Project.load(root).name == "shop"
+    (root / "pgtrickle.yaml").write_bytes(b"name: caf\xe9")
+    with pytest.raises(SourceLocationError, match=r"^pgtrickle\.yaml: the file is not UTF-8"):
+        Project.load(root)
+
+
+def test_a_folder_or_a_broken_link_among_the_sql_files_is_named(folder):
+    root = folder({"stream_tables/a/x.sql": "SELECT 1 AS a"})
+    (root / "stream_tables/a/dir.sql").mkdir()
+    with pytest.raises(SourceLocationError, match=r"^stream_tables/a/dir\.sql: "):
+        Project.load(root)
+    (root / "stream_tables/a/dir.sql").rmdir()
+    (root / "stream_tables/a/l.sql").symlink_to("nowhere.sql")
+    with pytest.raises(SourceLocationError, match=r"^stream_tables/a/l\.sql: "):
+        Project.load(root)
+
+
 def test_a_sql_file_outside_a_schema_folder_is_named(folder):
     with pytest.raises(SourceLocationError, match=r"stream_tables/x\.sql: .*stream_tables/<schema>/<name>\.sql"):
         Project.load(folder({"stream_tables/x.sql": "SELECT 1"}))
