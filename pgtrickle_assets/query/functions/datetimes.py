@@ -9,7 +9,7 @@ from pgtrickle_assets.query.functions.registry import Emission, register
 from pgtrickle_assets.query.functions.signatures import define
 from pgtrickle_assets.query.intervals import parse_interval
 from pgtrickle_assets.query.plan import Literal
-from pgtrickle_assets.query.types import TIMESTAMP
+from pgtrickle_assets.query.types import DATE, TIMESTAMP
 
 _MICROS_PER_DAY = 86_400_000_000
 
@@ -154,17 +154,26 @@ def _timestamp_difference(emission: Emission) -> str:
     return f"({left} - {right})"
 
 
+_FIRST_YEARS = {
+    "decade": "floor({0} / 10) * 10",
+    "century": "floor(({0} - 1) / 100) * 100 + 1",
+    "millennium": "floor(({0} - 1) / 1000) * 1000 + 1",
+}
+"""First year of a period, from a year: decades begin with year 0, centuries and millennia with year 1."""
+
+
 def _truncate(emission: Emission) -> str:
     field, text, kind = _field(emission), emission.args[1], emission.call.type
+    if field in _FIRST_YEARS:
+        # DuckDB has centuries begin with year 0, and Spark does not know them.
+        moment = f"({text} AT TIME ZONE 'UTC')" if kind.name == "timestamptz" and not emission.spark else text
+        first = _FIRST_YEARS[field].format(f"year({moment})")
+        whole = "INT" if emission.spark else "BIGINT"
+        return emission.writer.cast(f"make_date(CAST({first} AS {whole}), 1, 1)", DATE, kind)
     if not emission.spark:
         if kind.name == "timestamptz":
             return f"(date_trunc('{field}', {text} AT TIME ZONE 'UTC') AT TIME ZONE 'UTC')"
         return f"CAST(date_trunc('{field}', {text}) AS TIMESTAMP)"
-    if field in ("decade", "century", "millennium"):
-        first = {"decade": "floor(year({0}) / 10) * 10", "century": "floor((year({0}) - 1) / 100) * 100 + 1"}.get(
-            field, "floor((year({0}) - 1) / 1000) * 1000 + 1"
-        )
-        return emission.writer.cast(f"make_date(CAST({first.format(text)} AS INT), 1, 1)", emission.types[0], kind)
     unit = {"milliseconds": "MILLISECOND", "microseconds": "MICROSECOND"}.get(field, field.upper())
     # Spark truncates a timestamp with zone; under UTC the detour changes nothing.
     zoned = text if kind.name == "timestamptz" else f"CAST({text} AS TIMESTAMP)"

@@ -53,3 +53,5 @@ SELECT id, COALESCE(d, '2000-01-01') AS dd, COALESCE(s, 'none') AS ss, NULLIF(s,
 SELECT id, GREATEST(d, '2024-01-01') AS g, LEAST(s, 'm') AS l FROM t;
 SELECT E'a\nb' AS x, $$it's$$ AS y, 'it''s' AS z, 'back\slash ${x} $y' AS w;
 SELECT s FROM t WHERE s IN ('apple', 'Banana');
+SELECT id, DATE_TRUNC('century', ts) AS c, DATE_TRUNC('millennium', ts) AS m, DATE_TRUNC('decade', ts) AS de, DATE_TRUNC('century', tz) AS cz, DATE_TRUNC('millennium', tz) AS mz, DATE_TRUNC('decade', d) AS dd FROM t;
+SELECT DATE_TRUNC('century', x) AS c, DATE_TRUNC('millennium', x) AS m, DATE_TRUNC('decade', x) AS d FROM (VALUES (TIMESTAMP '2000-12-31 23:59:59'), ('2001-01-01'), ('1900-06-01'), ('1901-01-01'), ('0100-02-03'), ('0101-01-01'), ('0010-01-01'), ('1000-05-05'), ('1001-01-01')) v(x);
