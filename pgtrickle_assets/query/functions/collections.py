@@ -60,6 +60,44 @@ def _array_length(emission: Emission) -> str:
     return f"nullif({size}, 0)"
 
 
+def _string_to_array(emission: Emission) -> str:
+    """No text has no element; without a delimiter each character is one, and an empty delimiter is found nowhere."""
+    spark, delimiter = emission.spark, emission.call.args[1]
+
+    def body(names: tuple[str, ...]) -> str:
+        text, by = names
+        # Both engines take an empty pattern to mean every code point.
+        characters = f"split({text}, '', -1)" if spark else f"string_split({text}, '')"
+        whole = f"array({text})" if spark else f"[{text}]"
+        branches = [f"WHEN {text} IS NULL THEN NULL", f"WHEN {text} = '' THEN {_no_text(emission)}"]
+        if isinstance(delimiter, Literal):
+            if delimiter.value is None:
+                result = characters
+            else:
+                result = _split(text, by, spark=spark) if delimiter.value else whole
+        else:
+            branches += [f"WHEN {by} IS NULL THEN {characters}", f"WHEN {by} = '' THEN {whole}"]
+            result = _split(text, by, spark=spark)
+        return f"(CASE {' '.join(branches)} ELSE {result} END)"
+
+    text, by = emission.args
+    if isinstance(delimiter, Literal):
+        return emission.writer.let((text,), lambda names: body((*names, by)))
+    return emission.writer.let((text, by), body)
+
+
+def _no_text(emission: Emission) -> str:
+    return "CAST(array() AS ARRAY<STRING>)" if emission.spark else "CAST([] AS VARCHAR[])"
+
+
+def _split(text: str, by: str, *, spark: bool) -> str:
+    if not spark:
+        return f"string_split({text}, {by})"
+    # A quoted pattern ends at the first \E, so one in the delimiter is written between two quoted parts.
+    quoted = f"replace({by}, '\\\\E', '\\\\E\\\\\\\\E\\\\Q')"
+    return f"split({text}, concat('\\\\Q', {quoted}, '\\\\E'), -1)"
+
+
 register("array", _array, strict=False)
 register("element", "get({0}, {1} - 1)", "{0}[greatest({1}, 0)]", strict=False)
 register("array_length", _array_length)
@@ -68,7 +106,7 @@ register("cardinality", "size({0})", "CAST(len({0}) AS INTEGER)")
 define("cardinality(anyarray) -> int4")
 register("array_to_string", "array_join({0}, {1})", "array_to_string({0}, {1})")
 define("array_to_string(anyarray, text) -> text")
-register("string_to_array", "split({0}, concat('\\\\Q', {1}, '\\\\E'), -1)", "string_split({0}, {1})")
+register("string_to_array", _string_to_array, strict=False)
 define("string_to_array(text, text) -> text[]")
 register("array_append", "array_append(coalesce({0}, array()), {1})", "list_append({0}, {1})", strict=False)
 register("array_cat", _array_cat, strict=False)

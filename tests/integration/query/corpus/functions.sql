@@ -53,5 +53,13 @@ SELECT id, COALESCE(d, '2000-01-01') AS dd, COALESCE(s, 'none') AS ss, NULLIF(s,
 SELECT id, GREATEST(d, '2024-01-01') AS g, LEAST(s, 'm') AS l FROM t;
 SELECT E'a\nb' AS x, $$it's$$ AS y, 'it''s' AS z, 'back\slash ${x} $y' AS w;
 SELECT s FROM t WHERE s IN ('apple', 'Banana');
+SELECT string_to_array('', ',') AS e, string_to_array('', '') AS f, string_to_array('', NULL) AS g, string_to_array('abc', '') AS w, string_to_array('a😀é', NULL) AS c, string_to_array(',a,', ',') AS d, string_to_array(NULL, ',') AS n, string_to_array(NULL, '') AS o;
+SELECT string_to_array(E'a\\Eb.c', E'\\E') AS x, string_to_array(E'a\\b\\', E'\\') AS y, string_to_array('a.b.c', '.') AS z, string_to_array('a$b{c}$b{', '$b{') AS q, string_to_array(E'a\\Qb', E'\\Q') AS u, string_to_array('x--y---z', '--') AS v;
+SELECT id, string_to_array(s, '.') AS a, string_to_array(s, '') AS b, string_to_array(s, NULL) AS c, string_to_array(s, k) AS d FROM t;
+SELECT id, string_to_array(upper(s) || '|' || k, CASE WHEN id = 1 THEN '' WHEN id = 2 THEN NULL WHEN id = 3 THEN E'\\E' ELSE '|' END) AS x FROM t;
+SELECT t.id, x FROM t, string_to_table(s, NULL) x;
+SELECT t.id, x FROM t LEFT JOIN LATERAL string_to_table(s, '') x ON true;
+SELECT t.id, u.x, u.n FROM t, unnest(string_to_array(upper(s) || lower(s), 'A')) WITH ORDINALITY AS u(x, n);
+SELECT t.id, x FROM t, string_to_table(s, k) x;
 SELECT id, DATE_TRUNC('century', ts) AS c, DATE_TRUNC('millennium', ts) AS m, DATE_TRUNC('decade', ts) AS de, DATE_TRUNC('century', tz) AS cz, DATE_TRUNC('millennium', tz) AS mz, DATE_TRUNC('decade', d) AS dd FROM t;
 SELECT DATE_TRUNC('century', x) AS c, DATE_TRUNC('millennium', x) AS m, DATE_TRUNC('decade', x) AS d FROM (VALUES (TIMESTAMP '2000-12-31 23:59:59'), ('2001-01-01'), ('1900-06-01'), ('1901-01-01'), ('0100-02-03'), ('0101-01-01'), ('0010-01-01'), ('1000-05-05'), ('1001-01-01')) v(x);
