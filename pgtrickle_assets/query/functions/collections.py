@@ -98,6 +98,16 @@ def _split(text: str, by: str, *, spark: bool) -> str:
     return f"split({text}, concat('\\\\Q', {quoted}, '\\\\E'), -1)"
 
 
+def _array_has(emission: Emission) -> str:
+    """Three-valued: not found among elements of which one is NULL is unknown, and so is NULL in any but no elements."""
+    array, value = emission.args
+    if emission.spark:
+        return f"(CASE WHEN size({array}) = 0 THEN FALSE ELSE array_contains({array}, {value}) END)"
+    found = f"CASE WHEN list_contains({array}, {value}) THEN TRUE"
+    unknown = f"WHEN {array} IS NULL OR len({array}) > list_count({array}) OR ({value} IS NULL AND len({array}) > 0)"
+    return f"({found} {unknown} THEN NULL ELSE FALSE END)"
+
+
 register("array", _array, strict=False)
 register("element", "get({0}, {1} - 1)", "{0}[greatest({1}, 0)]", strict=False)
 register("array_length", _array_length)
@@ -113,7 +123,7 @@ register("array_cat", _array_cat, strict=False)
 register(
     "array_position", "nullif(CAST(array_position({0}, {1}) AS INT), 0)", "CAST(list_position({0}, {1}) AS INTEGER)"
 )
-register("array_has", "array_contains({0}, {1})", "list_contains({0}, {1})")
+register("array_has", _array_has, strict=False)
 register("array_any_null", "exists({0}, x -> x IS NULL)", "(len({0}) > list_count({0}))")
 define("array_cat(anyarray, anyarray)", argument_type(0))
 register("json_text", _json_text, strict=False)
