@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -11,7 +13,12 @@ from pgtrickle_assets.cli.output import print_json, print_table, stderr, stdout
 from pgtrickle_assets.cli.workspace import Workspace, open_workspace
 
 if TYPE_CHECKING:
+    import dagster as dg
+
     from pgtrickle_assets.cli.runs import RunOutcome
+
+_OTHERS_SECONDS: Final = 600.0
+_POLL_SECONDS: Final = 0.5
 
 
 def register(app: typer.Typer) -> None:
@@ -50,7 +57,7 @@ def refresh(
         config["stream_tables"] = chosen
     if partition:
         config["partitions"] = checked_partitions(workspace.project, chosen[0], partition)
-    outcome = run(workspace, REBUILD if full else REFRESH, {"ops": {START: {"config": config}}})
+    outcome = run(workspace, REBUILD if full else REFRESH, {"ops": {START: {"config": config}}}, after_others=True)
     rows = refreshes_of(workspace, outcome.run_id)
     if as_json:
         print_json({"run_id": outcome.run_id, "success": outcome.success, "refreshes": rows})
@@ -127,8 +134,23 @@ def check(
     _raise(workspace, outcome, "check")
 
 
-def run(workspace: Workspace, job: str, config: dict[str, Any] | None, checks: set[Any] | None = None) -> RunOutcome:
-    """Runs a job of the project here, showing the step it is at."""
+def run(
+    workspace: Workspace,
+    job: str,
+    config: dict[str, Any] | None,
+    checks: set[Any] | None = None,
+    *,
+    after_others: bool = False,
+) -> RunOutcome:
+    """Runs a job of the project here, showing the step it is at.
+
+    Args:
+        workspace: The project.
+        job: Name of the job.
+        config: Run configuration.
+        checks: The asset checks to evaluate; all of the job by default.
+        after_others: Let refreshes that run now end first. They would do the same work, and the slower one in vain.
+    """
     from pgtrickle_assets.cli.runs import run_job, step_names
 
     shown = step_names(workspace.project.order)
@@ -136,6 +158,8 @@ def run(workspace: Workspace, job: str, config: dict[str, Any] | None, checks: s
         definition = workspace.definitions.resolve_job_def(job)
         if checks is not None:
             definition = definition.get_subset(asset_check_selection=checks)
+        if after_others:
+            _wait_for_refreshes(instance, status.update)
         return run_job(
             instance,
             definition,
@@ -143,6 +167,23 @@ def run(workspace: Workspace, job: str, config: dict[str, Any] | None, checks: s
             tags={"pgtrickle/reason": "command line"},
             on_step=lambda step: status.update(f"{job}: {shown.get(step, step)} ..."),
         )
+
+
+def _wait_for_refreshes(instance: dg.DagsterInstance, report: Callable[[str], None]) -> None:
+    """Wait until no refresh runs; after a while go on beside it, which costs time and harms nothing."""
+    import dagster as dg
+
+    from pgtrickle_assets.assets.jobs import REBUILD, REFRESH
+    from pgtrickle_assets.assets.processes import running_runs
+
+    deadline = time.monotonic() + _OTHERS_SECONDS
+    while time.monotonic() < deadline:
+        running = running_runs(instance, {REFRESH, REBUILD})
+        started = [run.run_id for run in running if run.status == dg.DagsterRunStatus.STARTED]
+        if not started:
+            return
+        report(f"Waiting for run {started[0]} ...")
+        time.sleep(_POLL_SECONDS)
 
 
 def refreshes_of(workspace: Workspace, run_id: str) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pgtrickle_assets.control import delivery as deliveries
 from pgtrickle_assets.control import frontier as frontiers
@@ -19,7 +19,7 @@ from pgtrickle_assets.control.frontier import EVERY_PARTITION
 from pgtrickle_assets.control.sink_counts import SinkCounts, sink_counts
 from pgtrickle_assets.control.statuses import InitiatedBy
 from pgtrickle_assets.control.statuses import StreamTableStatus as Status
-from pgtrickle_assets.errors import ConfigurationError, ControlError
+from pgtrickle_assets.errors import ConfigurationError, ControlError, LakeConflictError
 from pgtrickle_assets.lake.maintenance import recover_compactions
 from pgtrickle_assets.lake.spark_read import read_table
 from pgtrickle_assets.query.types import TableName
@@ -40,7 +40,7 @@ from pgtrickle_assets.refresh.model import (
 )
 from pgtrickle_assets.refresh.partition_filter import Selection
 from pgtrickle_assets.refresh.refreshing import OpenRefresh, Refreshing, RefreshRequest
-from pgtrickle_assets.refresh.registration import effect_of, observe, register
+from pgtrickle_assets.refresh.registration import Observation, effect_of, observe, register
 from pgtrickle_assets.refresh.table_write import existing_table
 from pgtrickle_assets.refresh.upkeep import UpkeepReport, maintain
 from pgtrickle_assets.refresh.verification import verify
@@ -54,6 +54,9 @@ if TYPE_CHECKING:
     from pgtrickle_assets.project import Project
     from pgtrickle_assets.schema_cache import KnownSchemas
     from pgtrickle_assets.settings import Settings
+
+
+_SYNC_ATTEMPTS: Final = 5
 
 
 class RefreshEngine:
@@ -87,10 +90,20 @@ class RefreshEngine:
         Returns:
             What it saw of the sources and of foreign lake tables.
         """
-        observed = observe(self._workspace)
-        register(self._workspace, observed)
+        observed = self._registered()
         self.recover()
         return observed.known
+
+    def _registered(self, attempts: int = _SYNC_ATTEMPTS) -> Observation:
+        """Observe and register; from the start when another process did so at the same time."""
+        try:
+            observed = observe(self._workspace)
+            register(self._workspace, observed)
+        except LakeConflictError:
+            if attempts == 1:
+                raise
+            return self._registered(attempts - 1)
+        return observed
 
     def validate(self) -> KnownSchemas:
         """Plan every query on what sources and lake have now; registers and makes nothing.
