@@ -121,7 +121,7 @@ def test_an_error_that_no_retry_mends_stops_at_once(definitions, instance, engin
     result = materialize(definitions, instance, DAY, partition_key="2024-07-02", raise_on_error=False)
     assert not result.success
     assert len(engine.asked("prepare")) == 1
-    assert "wrong Mend it." in result.get_step_failure_events()[0].step_failure_data.user_failure_data.description
+    assert "wrong. Mend it." in result.get_step_failure_events()[0].step_failure_data.user_failure_data.description
 
 
 def test_a_users_asset_reads_a_stream_table_as_a_data_frame(definitions, instance, engine):
