@@ -65,6 +65,10 @@ class SourceLocationError(ConfigurationError):
         self.line = line
 
 
+class QueryDataError(PgTrickleError):
+    """A query fails on the rows that it reads, as it would in PostgreSQL: division by zero, a number out of range."""
+
+
 class QueryError(PgTrickleError):
     """A defining query cannot be planned: syntax, unknown name, unsupported type or construct.
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from psycopg import Cursor
 
     from pgtrickle_assets.lake.catalog import Lake
+    from pgtrickle_assets.lake.model import TableChange
     from pgtrickle_assets.refresh.table_write import TableWrite
 
 T = TypeVar("T")
@@ -139,9 +140,9 @@ def _attempt(
     within: Callable[[Cursor[tuple[Any, ...]], int], None],
     require_current: Callable[[], None],
 ) -> CommitResult | None:
-    with spark_failures():
-        for write in writes:
-            if not write.files:
+    for write in writes:
+        if not write.files:
+            with spark_failures(write.name):
                 write.write_files(identity.delivery_id)
     changed = [write for write in writes if not write.is_empty]
     if not changed:
@@ -149,8 +150,10 @@ def _attempt(
     base = lake.head()
     # In this order: what is current now was so at the base, and its rows can be located there.
     require_current()
-    with spark_failures():
-        changes = [write.change(base) for write in changed]
+    changes: list[TableChange] = []
+    for write in changed:
+        with spark_failures(write.name):
+            changes.append(write.change(base))
     return commit(
         lake,
         base=base,

@@ -17,6 +17,7 @@ from pgtrickle_assets.errors import (
     DeliveryGivenUpError,
     LakeUnavailableError,
     PgTrickleError,
+    QueryDataError,
     StaleFrontierError,
     TransientError,
 )
@@ -144,7 +145,7 @@ class Refreshing:
                 cut=request.cut,
             )
         try:
-            with spark_failures():
+            with spark_failures(self.definition.name):
                 return self._prepare(request, refresh_id, started)
         except UpstreamNotReadyError as error:
             with self.lake.connection() as connection:
@@ -304,7 +305,7 @@ class Refreshing:
                 reason = str(error)
                 patiently(lambda: self._supersede(record.delivery_id, reason))
             self.fail(prepared.refresh_id, error)
-            given_up = isinstance(error, PgTrickleError) and not isinstance(error, TransientError)
+            given_up = isinstance(error, PgTrickleError) and not isinstance(error, TransientError | QueryDataError)
             if given_up and self.settings.ducklake_sink_failure_mode == "warn":
                 return self._result(opened, writes, clock, None, DeliveryStatus.FAILED_PERMANENT, str(error))
             raise

@@ -28,6 +28,7 @@ from pgtrickle_assets.refresh.model import CheckReport
 from pgtrickle_assets.refresh.partition_filter import Selection
 from pgtrickle_assets.refresh.parts import plans_at_frontiers
 from pgtrickle_assets.refresh.relations import Relations, StoredRelation, as_frame
+from pgtrickle_assets.refresh.spark_failures import spark_failures
 from pgtrickle_assets.refresh.steps_runner import StepsRunner, needed_columns
 from pgtrickle_assets.refresh.table_write import changed_rows, existing_table
 
@@ -198,4 +199,5 @@ def verify(
     lake: Lake, spark: Callable[[], SparkSession], definition: Definition, frontiers: Mapping[str, Frontier]
 ) -> CheckReport:
     """Run the check `differential_equals_full`; see `Verification.run`."""
-    return Verification(lake, spark(), definition, frontiers).run()
+    with spark_failures(definition.name):
+        return Verification(lake, spark(), definition, frontiers).run()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pgtrickle_assets.errors import QueryDataError
 from pgtrickle_assets.stream_table import StreamTable
 from tests.e2e.lakehouse import lakehouse
 
@@ -74,7 +75,7 @@ def test_a_quotient_that_is_too_large_is_an_error(
     )
     query = f"SELECT k, {expression} AS x FROM t"
     with lakehouse(new_database, tmp_path, spark, {"st.q": query}, setup) as system:
-        with pytest.raises(Exception, match="NUMERIC_VALUE_OUT_OF_RANGE"):
+        with pytest.raises(QueryDataError, match="fails on the rows that it reads: a number is out of the range"):
             system.refresh()
         system.execute("UPDATE t SET n = 100, u = -7, m = 0.5")
         system.refresh()

@@ -1,12 +1,15 @@
-"""Which failures of Spark jobs may pass."""
+"""Which failures of Spark jobs may pass, and which are the data's."""
 
 from __future__ import annotations
 
 import pytest
 from pyspark.errors import AnalysisException, PythonException, SparkRuntimeException
 
-from pgtrickle_assets.errors import LakeError, StorageUnavailableError, TransientError
+from pgtrickle_assets.errors import LakeError, QueryDataError, StorageUnavailableError, TransientError
+from pgtrickle_assets.query.types import TableName
 from pgtrickle_assets.refresh.spark_failures import spark_failures
+
+NAME = TableName("gold", "shares")
 
 
 class _UnreadFile(SparkRuntimeException):
@@ -18,7 +21,7 @@ class _UnreadFile(SparkRuntimeException):
 
 @pytest.mark.parametrize("error", [PythonException("Traceback ..."), _UnreadFile("x")])
 def test_a_task_that_could_not_read_is_tried_again(error):
-    with pytest.raises(StorageUnavailableError) as caught, spark_failures():
+    with pytest.raises(StorageUnavailableError) as caught, spark_failures(NAME):
         raise error
     assert isinstance(caught.value, TransientError)
     assert caught.value.__cause__ is error
@@ -26,6 +29,39 @@ def test_a_task_that_could_not_read_is_tried_again(error):
 
 @pytest.mark.parametrize("error", [AnalysisException("no such column"), LakeError("refused"), ValueError("bug")])
 def test_anything_else_stays_what_it_is(error):
-    with pytest.raises(type(error)) as caught, spark_failures():
+    with pytest.raises(type(error)) as caught, spark_failures(NAME):
         raise error
     assert caught.value is error
+
+
+class _OfTheData(SparkRuntimeException):
+    def __init__(self, condition, state, text=None):
+        super().__init__("x")
+        self.facts = condition, state, text
+
+    def getCondition(self):  # noqa: N802 (Spark's name)
+        return self.facts[0]
+
+    def getSqlState(self):  # noqa: N802 (Spark's name)
+        return self.facts[1]
+
+    def getMessageParameters(self):  # noqa: N802 (Spark's name)
+        return {"errorMessage": self.facts[2]}
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (_OfTheData("DIVIDE_BY_ZERO", "22012"), "division by zero"),
+        (_OfTheData("NUMERIC_VALUE_OUT_OF_RANGE.WITH_SUGGESTION", "22003"), "a number is out of the range of its type"),
+        (_OfTheData("SCALAR_SUBQUERY_TOO_MANY_ROWS", "21000"), "a subquery gives more than one row"),
+        (_OfTheData("USER_RAISED_EXCEPTION", "P0001", "value too long"), "value too long"),
+        (_OfTheData("SOMETHING_NEW", "22999"), "SOMETHING_NEW"),
+    ],
+)
+def test_what_the_rows_do_not_allow_is_said_without_advice_to_change_spark(error, words):
+    with pytest.raises(QueryDataError) as caught, spark_failures(NAME):
+        raise error
+    assert str(caught.value).startswith(f"the query of gold.shares fails on the rows that it reads: {words}. ")
+    assert "spark." not in str(caught.value)
+    assert not isinstance(caught.value, TransientError)
