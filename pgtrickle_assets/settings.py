@@ -306,8 +306,11 @@ def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
     except ValidationError as error:
         problem = error.errors(include_input=False)[0]
         name = str(problem["loc"][0]).lower() if problem["loc"] else "?"
+        text = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "string_pattern_mismatch":
+            text = f"Write it like {Settings.model_fields[name].default!r}"
         raise ConfigurationError(
-            f"Setting {name!r}: {problem['msg'].removeprefix('Value error, ')}.",
+            f"Setting {name!r}: {text}.",
             hint=f"Change {PREFIX}{name.upper()}, or {name} in pgtrickle.yaml.",
         ) from None
 

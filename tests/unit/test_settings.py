@@ -123,3 +123,9 @@ def test_the_reference_names_storage_options_that_exist():
     names = set(re.findall(r"`([a-z_]+)`", told.group()))
     assert names
     assert names <= STORAGE_OPTIONS
+
+
+def test_a_value_of_another_form_is_answered_with_an_example(monkeypatch):
+    monkeypatch.setenv("PGTRICKLE_SPARK_DRIVER_MEMORY", "lots")
+    with pytest.raises(ConfigurationError, match=r"'spark_driver_memory': Write it like '\w+'\."):
+        load_settings()
