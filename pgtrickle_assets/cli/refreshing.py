@@ -171,18 +171,16 @@ def run(
 
 def _wait_for_refreshes(instance: dg.DagsterInstance, report: Callable[[str], None]) -> None:
     """Wait until no refresh runs; after a while go on beside it, which costs time and harms nothing."""
-    import dagster as dg
-
     from pgtrickle_assets.assets.jobs import REBUILD, REFRESH
-    from pgtrickle_assets.assets.processes import running_runs
+    from pgtrickle_assets.assets.processes import PROCESS_TAG, running_runs
 
     deadline = time.monotonic() + _OTHERS_SECONDS
     while time.monotonic() < deadline:
-        running = running_runs(instance, {REFRESH, REBUILD})
-        started = [run.run_id for run in running if run.status == dg.DagsterRunStatus.STARTED]
-        if not started:
+        # One that no process has marked as its own may never start, or have died before.
+        runs = [run.run_id for run in running_runs(instance, {REFRESH, REBUILD}) if PROCESS_TAG in run.tags]
+        if not runs:
             return
-        report(f"Waiting for run {started[0]} ...")
+        report(f"Waiting for run {runs[0]} ...")
         time.sleep(_POLL_SECONDS)
 
 

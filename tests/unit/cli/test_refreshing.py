@@ -12,7 +12,7 @@ from pgtrickle_assets.control.owner import process, this_process
 
 
 def start(instance, status, mark, job="refresh"):
-    run = dg.DagsterRun(job_name=job, status=status, tags={PROCESS_TAG: mark})
+    run = dg.DagsterRun(job_name=job, status=status, tags={PROCESS_TAG: mark} if mark else {})
     instance.add_run(run)
     return run
 
@@ -30,12 +30,10 @@ def test_it_waits_until_the_running_refresh_has_ended():
         assert said == [f"Waiting for run {run.run_id} ..."]
 
 
-@pytest.mark.parametrize(
-    ("status", "job"), [(dg.DagsterRunStatus.NOT_STARTED, "refresh"), (dg.DagsterRunStatus.STARTED, "verify")]
-)
-def test_it_waits_neither_for_what_may_never_start_nor_for_other_work(status, job):
+@pytest.mark.parametrize(("mark", "job"), [(None, "refresh"), (this_process(), "verify")])
+def test_it_waits_neither_for_what_no_process_has_taken_up_nor_for_other_work(mark, job):
     with dg.DagsterInstance.ephemeral() as instance:
-        start(instance, status, this_process(), job)
+        start(instance, dg.DagsterRunStatus.STARTED, mark, job)
         _wait_for_refreshes(instance, pytest.fail)
 
 
