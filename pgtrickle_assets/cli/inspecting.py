@@ -136,10 +136,22 @@ def history(
     if as_json:
         print_json(list(rows))
         return
-    columns = ("start_time", "stream_table", "status", "strategy", "refresh_reason", "delta_row_count", "seconds")
     print_table(
-        ("started", "stream table", "status", "strategy", "reason", "delta in", "seconds"),
-        [[row[column] for column in columns] for row in rows],
+        ("started", "stream table", "status", "strategy", "reason", "delta in", "delta out", "seconds", "snapshot"),
+        [
+            (
+                row["start_time"],
+                row["stream_table"],
+                row["status"],
+                row["strategy"],
+                row["error_message"] or row["refresh_reason_detail"] or row["refresh_reason"],
+                row["delta_row_count"],
+                row["delta_rows_out"],
+                row["seconds"],
+                row["ducklake_snapshot_id"],
+            )
+            for row in rows
+        ],
         empty="Nothing has been refreshed yet.",
     )
 

@@ -6,8 +6,9 @@ import psycopg
 import pytest
 
 from pgtrickle_assets.connections import project_settings
-from pgtrickle_assets.control import frontier
+from pgtrickle_assets.control import frontier, history
 from pgtrickle_assets.control.migrations import migrations
+from pgtrickle_assets.control.statuses import InitiatedBy, StrategyName
 from pgtrickle_assets.lake.duckdb_attach import attach
 from pgtrickle_assets.lake.location import LakeLocation
 from pgtrickle_assets.project import Project
@@ -37,6 +38,24 @@ def test_pause_and_resume_show_in_list_and_status(shop):
     assert (line["status"], line["up_to_date"]) == ("PAUSED", None)
     assert "pgtrickle resume gold.by_day" in shop.run("status")[1]
     assert shop.json("resume", "gold.by_day") == [{"stream_table": "gold.by_day", "status": "INITIALIZING"}]
+
+
+def test_history_says_why_in_words_and_what_went_wrong(shop):
+    assert "Nothing has been refreshed yet." in shop.run("history")[1]
+    with psycopg.connect(shop.catalog) as connection:
+        (pgt_id,) = connection.execute(
+            "SELECT pgt_id FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'by_day'"
+        ).fetchone()
+        for error in ("", "the query of gold.by_day fails on the rows that it reads: division by zero."):
+            refresh = history.start(connection, pgt_id, initiated_by=InitiatedBy.MANUAL)
+            history.note_choice(connection, refresh, StrategyName.FULL, "first_fill", "not filled before", {})
+            if error:
+                history.fail(connection, refresh, error, permanent=False)
+    _, out, _ = shop.run("history", "gold.by_day")
+    assert "RUNNING" in out
+    assert "not filled before" in out
+    assert "division by zero" in out
+    assert "first_fill" not in out
 
 
 def test_resume_ends_a_suspension_and_forgets_its_errors(shop):
