@@ -406,7 +406,7 @@ class Project:
             other = there.get(table.table.folded)
             if other is not None and other != table.table:
                 raise _in_file(
-                    table,
+                    table.path,
                     f"stream table {table.name} and the lake table {other}, which is another writer's, differ only in "
                     "case; the lake cannot hold both.",
                     hint="Rename one of them.",
@@ -427,9 +427,7 @@ class Project:
         return self._in_project_file(message, hint=hint)
 
     def _in_project_file(self, message: str, *, hint: str) -> ConfigurationError:
-        if self.root is None:
-            return ConfigurationError(message, hint=hint)
-        return SourceLocationError(message, path=PROJECT_FILE, hint=hint)
+        return _in_file(None if self.root is None else PROJECT_FILE, message, hint=hint)
 
     def _check_refresh_modes(self) -> None:
         # Other queries are planned when they are asked for; what this option demands must not wait for a refresh.
@@ -483,7 +481,7 @@ def _by_name(stream_tables: Iterable[StreamTable], mirror_schemas: set[str]) -> 
         schema = table.table.schema
         if schema.lower() in reserved:
             raise _in_file(
-                table,
+                table.path,
                 f"stream table {table.name} is in schema {schema!r}, which is kept for "
                 f"{'states' if schema.lower() == STATE_SCHEMA else 'mirrors'}.",
                 hint="Move it to another schema.",
@@ -493,11 +491,11 @@ def _by_name(stream_tables: Iterable[StreamTable], mirror_schemas: set[str]) -> 
             message = f"stream tables {_placed(other)} and {table.name} differ only in case; the lake cannot hold both."
             if other.name == table.name:
                 message = f"there are two stream tables called {table.name}."
-            raise _in_file(table, message, hint="Rename one of them.")
+            raise _in_file(table.path, message, hint="Rename one of them.")
         other = schemas.setdefault(schema.lower(), table)
         if other.table.schema != schema:
             raise _in_file(
-                table,
+                table.path,
                 f"the schemas of stream tables {_placed(other)} and {table.name} differ only in case; the lake cannot "
                 "hold both.",
                 hint="Move both to one schema, or rename one of the schemas.",
@@ -509,10 +507,10 @@ def _placed(table: StreamTable) -> str:
     return table.name if table.path is None else f"{table.name} ({table.path})"
 
 
-def _in_file(table: StreamTable, message: str, *, hint: str) -> ConfigurationError:
-    if table.path is None:
+def _in_file(path: str | None, message: str, *, hint: str) -> ConfigurationError:
+    if path is None:
         return ConfigurationError(message, hint=hint)
-    return SourceLocationError(message, path=table.path, hint=hint)
+    return SourceLocationError(message, path=path, hint=hint)
 
 
 def _check_differential(plan: QueryPlan) -> None:

@@ -33,6 +33,7 @@ from pgtrickle_assets.cli.options import JsonOption, NameArgument, ProjectOption
 from pgtrickle_assets.cli.output import print_json, stderr, stdout
 from pgtrickle_assets.cli.project_files import root_of, write_and_register
 from pgtrickle_assets.cli.workspace import Workspace, open_workspace
+from pgtrickle_assets.documents import read_text
 from pgtrickle_assets.errors import ConfigurationError
 from pgtrickle_assets.option_block import parse_stream_table
 from pgtrickle_assets.option_editing import file_of, rendered
@@ -131,7 +132,7 @@ def alter(
     if text is None and not options:
         raise typer.BadParameter("say what to alter: --query, --file, an option or --unset.")
     path = _file_of(loaded, name)
-    table, written = _rendered(loaded, name, path.read_text(encoding="utf-8-sig"), options, text)
+    table, written = _rendered(loaded, name, read_text(path, str(path)), options, text)
     others = [other for other in loaded.stream_tables if other.name != name]
     candidate = loaded.with_stream_tables([*others, table])
     effect = _effect(candidate, name)

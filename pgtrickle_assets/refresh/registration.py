@@ -271,12 +271,16 @@ def _drop_left_mirrors(workspace: Workspace, registered: AbstractSet[TableName])
     One of the very same name is replaced when the mirror is made.
     """
     project = workspace.project
-    wanted = {
+    mirrors = {
         project.sources[source].mirror_of(table) for source, tables in project.source_tables.items() for table in tables
     }
-    folded = {name.folded for name in wanted}
+    new = mirrors - registered
+    if not new:
+        # Every refresh comes by here.
+        return
+    folded = {name.folded for name in new}
     left = [table.name for table in workspace.lake.tables() if table.name.folded in folded]
-    _drop(workspace, [name for name in left if name not in wanted | registered])
+    _drop(workspace, [name for name in left if name not in mirrors | registered])
 
 
 def _put_mirror(row: MirrorRow, cursor: Cursor[tuple[Any, ...]], _: int) -> None:

@@ -143,3 +143,22 @@ def _opened(
     with RefreshEngine.open(project, used, lambda: spark) as engine:
         engine.sync()
         yield Lakehouse(engine, source, location)
+
+
+def no_spark() -> Any:
+    """Given as the session where none is needed."""
+    raise AssertionError("nothing here needs Spark")
+
+
+def make_ready(folder: Path, source: str, catalog: str, stream_tables: Sequence[StreamTable]) -> set[str]:
+    """Make source, lake and control schema fit a project; the stream tables that are then registered."""
+    project = Project(
+        stream_tables,
+        sources={"shop": {"dsn": source}},
+        lake={"catalog": catalog, "data_path": str(folder / "lake")},
+        home=folder,
+        name="test",
+    )
+    with RefreshEngine.open(project, Settings(home=folder), no_spark) as engine:
+        engine.sync()
+        return {str(row.name) for row in engine.status()}

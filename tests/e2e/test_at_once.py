@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import psycopg
 
 from pgtrickle_assets.control import registry
-from pgtrickle_assets.project import Project
-from pgtrickle_assets.refresh.api import RefreshEngine
-from pgtrickle_assets.settings import Settings
 from pgtrickle_assets.stream_table import StreamTable
+from tests.e2e.lakehouse import make_ready
 
 TABLES = [
     StreamTable(name="st.a", query="SELECT id, s FROM t"),
@@ -23,29 +20,13 @@ TABLES = [
 NAMES = {table.name for table in TABLES}
 
 
-def _no_spark() -> Any:
-    raise AssertionError("nothing here needs Spark")
-
-
 def test_projects_that_are_made_ready_at_once_are_all_ready(new_database: Callable[[], str], tmp_path: Path) -> None:
     source, catalog = new_database(), new_database()
     with psycopg.connect(source) as connection:
         connection.execute("CREATE TABLE t (id int PRIMARY KEY, s text)")
         connection.execute("CREATE TABLE u (id int PRIMARY KEY)")
 
-    def make_ready(_: int) -> set[str]:
-        project = Project(
-            TABLES,
-            sources={"shop": {"dsn": source}},
-            lake={"catalog": catalog, "data_path": str(tmp_path / "lake")},
-            home=tmp_path,
-            name="test",
-        )
-        with RefreshEngine.open(project, Settings(home=tmp_path), _no_spark) as engine:
-            engine.sync()
-            return {str(row.name) for row in engine.status()}
-
     with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(make_ready, range(4))) == [NAMES] * 4
+        assert list(pool.map(lambda _: make_ready(tmp_path, source, catalog, TABLES), range(4))) == [NAMES] * 4
     with psycopg.connect(catalog) as connection:
         assert {str(row.name) for row in registry.stored(connection)} == NAMES

@@ -18,35 +18,17 @@ from pgtrickle_assets.errors import (
     SourceUnavailableError,
     UnsupportedTypeError,
 )
-from pgtrickle_assets.project import Project
-from pgtrickle_assets.refresh.api import RefreshEngine
-from pgtrickle_assets.settings import Settings
 from pgtrickle_assets.stream_table import StreamTable
+from tests.e2e.lakehouse import make_ready
 
 SECRET = "not-the-password"
-
-
-def _no_spark() -> Any:
-    raise AssertionError("nothing here needs Spark")
-
-
-def _make_ready(folder: Path, source: str, catalog: str, tables: list[StreamTable]) -> None:
-    project = Project(
-        tables,
-        sources={"shop": {"dsn": source}},
-        lake={"catalog": catalog, "data_path": str(folder / "lake")},
-        home=folder,
-        name="test",
-    )
-    with RefreshEngine.open(project, Settings(home=folder), _no_spark) as engine:
-        engine.sync()
 
 
 def _sync(folder: Path, source: str, catalog: str, **queries: str) -> PgTrickleError:
     """The error that making the project ready ends with."""
     tables = [StreamTable(name=f"st.{name}", query=query) for name, query in queries.items()]
     with pytest.raises(PgTrickleError) as caught:
-        _make_ready(folder, source, catalog, tables)
+        make_ready(folder, source, catalog, tables)
     assert "\n" not in str(caught.value)
     assert SECRET not in str(caught.value)
     return caught.value
@@ -147,19 +129,19 @@ def test_tables_that_differ_only_in_case_are_named_before_anything_is_made(
     with psycopg.connect(source) as connection:
         connection.execute('CREATE TABLE t (a int); CREATE TABLE "T" (a int)')
     with pytest.raises(ConfigurationError, match="differ only in case"):
-        _make_ready(tmp_path, source, catalog, [StreamTable(name="st.q", query='SELECT t.a FROM t JOIN "T" USING (a)')])
+        make_ready(tmp_path, source, catalog, [StreamTable(name="st.q", query='SELECT t.a FROM t JOIN "T" USING (a)')])
     # One after the other is no mistake: the mirror of the first gives its name to that of the second.
-    _make_ready(tmp_path, source, catalog, [StreamTable(name="st.q", query="SELECT a FROM t")])
+    make_ready(tmp_path, source, catalog, [StreamTable(name="st.q", query="SELECT a FROM t")])
     assert _lake_tables(catalog) == [("q",), ("t",)]
-    _make_ready(tmp_path, source, catalog, [StreamTable(name="st.Q", query='SELECT a FROM "T"')])
+    make_ready(tmp_path, source, catalog, [StreamTable(name="st.Q", query='SELECT a FROM "T"')])
     assert _lake_tables(catalog) == [("Q",), ("T",)]
     # As is one that a stopped registration has left without a row.
     with psycopg.connect(catalog) as connection:
         connection.execute("DELETE FROM pgtrickle.pgt_source_mirrors")
-    _make_ready(tmp_path, source, catalog, [StreamTable(name="st.Q", query="SELECT a FROM t")])
+    make_ready(tmp_path, source, catalog, [StreamTable(name="st.Q", query="SELECT a FROM t")])
     assert _lake_tables(catalog) == [("Q",), ("t",)]
     with pytest.raises(ConfigurationError, match="the lake has a schema 'st'"):
-        _make_ready(tmp_path, source, catalog, [StreamTable(name="ST.q", query="SELECT a FROM t")])
+        make_ready(tmp_path, source, catalog, [StreamTable(name="ST.q", query="SELECT a FROM t")])
     assert _lake_tables(catalog) == [("Q",), ("t",)]
 
 
@@ -167,7 +149,7 @@ def test_a_lake_of_a_newer_specification_is_refused(new_database: Callable[[], s
     source, catalog = new_database(), new_database()
     with psycopg.connect(source) as connection:
         connection.execute("CREATE TABLE orders (id int)")
-    _make_ready(tmp_path, source, catalog, [])
+    make_ready(tmp_path, source, catalog, [])
     with psycopg.connect(catalog) as connection:
         connection.execute("UPDATE main.ducklake_metadata SET value = '1.1' WHERE key = 'version'")
     error = _sync(tmp_path, source, catalog, q="SELECT id FROM orders")

@@ -23,7 +23,7 @@ from pgtrickle_assets.refresh.model import Strategy
 from pgtrickle_assets.settings import Settings
 from pgtrickle_assets.stream_table import StreamTable
 from resources.engine import engine_resource
-from tests.e2e.lakehouse import Lakehouse, lakehouse
+from tests.e2e.lakehouse import Lakehouse, lakehouse, no_spark
 
 SETUP = ("CREATE TABLE shops (id int PRIMARY KEY, city text)", "INSERT INTO shops VALUES (1, 'Oslo'), (2, 'Bergen')")
 TABLES = {
@@ -33,10 +33,6 @@ TABLES = {
 }
 TICK_SECONDS = 20.0
 """A tick asks a few questions of two databases; on a busy machine even that takes a moment."""
-
-
-def _no_spark() -> Any:
-    raise AssertionError("a tick must not start Spark")
 
 
 @contextmanager
@@ -57,7 +53,7 @@ def tick(system: Lakehouse, name: str, cursor: str | None = None) -> Any:
     project = system.engine.project
     used = Settings(home=project.home)
     definitions = build_definitions(
-        project, resources={ENGINE: engine_resource(project, lambda *_: RefreshEngine.open(project, used, _no_spark))}
+        project, resources={ENGINE: engine_resource(project, lambda *_: RefreshEngine.open(project, used, no_spark))}
     )
     started = monotonic()
     with (
