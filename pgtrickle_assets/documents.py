@@ -90,6 +90,7 @@ def read_document(text: str, path: str, *, first_line: int = 1) -> Document:
             return Document({}, path, lines)
         if not isinstance(node, yaml.MappingNode):
             raise SourceLocationError("expected `name: value` lines.", path=path, line=first_line)
+        _refuse_circles(node, (), path, first_line)
         _collect_lines(node, (), path, first_line, lines)
         return Document(loader.construct_document(node), path, lines)
     except yaml.MarkedYAMLError as error:
@@ -101,6 +102,18 @@ def read_document(text: str, path: str, *, first_line: int = 1) -> Document:
         raise SourceLocationError(f"not valid YAML: {error}.", path=path, line=first_line) from error
     finally:
         loader.dispose()
+
+
+def _refuse_circles(node: yaml.Node, around: tuple[yaml.Node, ...], path: str, first_line: int) -> None:
+    """An alias may stand inside of what it names, and then there is no end to it."""
+    if any(node is outer for outer in around):
+        raise SourceLocationError(
+            "not valid YAML: a value contains itself.", path=path, line=first_line + around[-1].start_mark.line
+        )
+    if isinstance(node, yaml.CollectionNode):
+        for item in node.value:
+            for part in item if isinstance(item, tuple) else (item,):
+                _refuse_circles(part, (*around, node), path, first_line)
 
 
 def _collect_lines(node: yaml.Node, at: Location, path: str, first_line: int, lines: dict[Location, int]) -> None:

@@ -17,6 +17,7 @@ SQL_FOLDER: Final = "stream_tables"
 """Folder of a project's SQL files, `<schema>/<name>.sql`."""
 
 _BLOCK: Final = re.compile(r"\A\ufeff?\s*/\*---[ \t]*\r?\n?(.*?)---\*/", re.DOTALL)
+_BARE: Final = re.compile(r"\A\ufeff?\s*---[ \t]*\r?\n")
 _OPENED: Final = re.compile(r"\A\ufeff?\s*/\*---")
 
 
@@ -88,7 +89,7 @@ def find_block(text: str, path: str) -> OptionBlock:
     """Finds the option block in the first comment of a SQL file.
 
     Raises:
-        SourceLocationError: It is not closed.
+        SourceLocationError: It is not closed, or not in a comment.
     """
     match = _BLOCK.match(text)
     if match is not None:
@@ -96,6 +97,13 @@ def find_block(text: str, path: str) -> OptionBlock:
     if _OPENED.match(text):
         line = text.count("\n", 0, text.index("/*---")) + 1
         raise SourceLocationError("the option block is not closed.", path=path, line=line, hint="End it with ---*/.")
+    if _BARE.match(text):
+        raise SourceLocationError(
+            "the option block is not in a comment.",
+            path=path,
+            line=1,
+            hint="Begin it with /*--- and end it with ---*/.",
+        )
     return OptionBlock("", 1, 0)
 
 

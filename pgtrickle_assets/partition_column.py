@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pgtrickle_assets.errors import QueryError
-from pgtrickle_assets.partitions import PartitionBy
+from pgtrickle_assets.partitions import PartitionBy, canonical_value_key
 from pgtrickle_assets.query.plan import (
     Aggregate,
     Case,
@@ -53,6 +53,13 @@ def check_partition_column(plan: QueryPlan, by: PartitionBy) -> None:
             f"partition_by {by.kind}({by.column}) cannot use a column of type {kind}.",
             hint=f"It takes {', '.join(allowed)}.",
         )
+    for value in by.values or ():
+        spelled, hint = canonical_value_key(value, kind)
+        if spelled != value:
+            raise QueryError(
+                f"partition_by lists {value!r}, which no row has as its {by.column}.",
+                hint=hint if spelled is None else f"Write {spelled!r}.",
+            )
     if _is_computed(plan.root, plan.root.output[position].id):
         raise QueryError(
             f"partition_by names column {by.column!r}, which an aggregate or a window computes.",

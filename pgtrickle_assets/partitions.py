@@ -185,7 +185,7 @@ def _canonical_key(by: PartitionBy | None, key: str, stream_table: str, kind: Co
     elif by.values is not None:
         found, hint = (key if key in by.values else None), did_you_mean(key, (*by.values, NULL_KEY))
     else:
-        found, hint = _canonical_value_key(key, kind)
+        found, hint = canonical_value_key(key, kind)
     if found is None:
         raise ConfigurationError(f"{key!r} is not a partition of {stream_table}.", hint=hint)
     return found
@@ -219,7 +219,7 @@ def _moment_of(by: PartitionBy, key: str) -> datetime | None:
         return None
 
 
-def _canonical_value_key(key: str, kind: ColumnType | None) -> tuple[str | None, str]:
+def canonical_value_key(key: str, kind: ColumnType | None) -> tuple[str | None, str]:
     """The key as `key_of` spells the value, or None and what to write instead."""
     try:
         check_key(key)

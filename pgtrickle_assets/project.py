@@ -37,6 +37,8 @@ from pgtrickle_assets.type_names import parse_column, parse_numeric
 PROJECT_VARIABLE: Final = "PGTRICKLE_PROJECT"
 STATE_SCHEMA: Final = "pgtrickle_state"
 """Lake schema of the group states; not for users."""
+SYSTEM_SCHEMAS: Final = ("information_schema", "pg_catalog")
+"""Schemas in which a reader's engine shows tables of its own."""
 
 _HOME: Final = ".pgtrickle"
 
@@ -474,7 +476,8 @@ def _from_sql(known: KnownSchemas, taken: set[str]) -> list[StreamTable]:
 
 def _by_name(stream_tables: Iterable[StreamTable], mirror_schemas: set[str]) -> dict[str, StreamTable]:
     # DuckDB compares names without case, and cannot read a lake where two differ in nothing else.
-    reserved = {schema.lower() for schema in (STATE_SCHEMA, *mirror_schemas)}
+    reserved = {schema.lower(): "mirrors" for schema in mirror_schemas}
+    reserved |= {STATE_SCHEMA: "states", **dict.fromkeys(SYSTEM_SCHEMAS, "the tables of the system")}
     tables: dict[TableName, StreamTable] = {}
     schemas: dict[str, StreamTable] = {}
     for table in stream_tables:
@@ -482,8 +485,7 @@ def _by_name(stream_tables: Iterable[StreamTable], mirror_schemas: set[str]) -> 
         if schema.lower() in reserved:
             raise _in_file(
                 table.path,
-                f"stream table {table.name} is in schema {schema!r}, which is kept for "
-                f"{'states' if schema.lower() == STATE_SCHEMA else 'mirrors'}.",
+                f"stream table {table.name} is in schema {schema!r}, which is kept for {reserved[schema.lower()]}.",
                 hint="Move it to another schema.",
             )
         other = tables.setdefault(table.table.folded, table)

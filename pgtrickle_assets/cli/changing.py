@@ -7,7 +7,8 @@ fails after all, the files are put back.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,7 +31,7 @@ from pgtrickle_assets.cli.definition_options import (
     given_text,
 )
 from pgtrickle_assets.cli.options import JsonOption, NameArgument, ProjectOption, checked_names
-from pgtrickle_assets.cli.output import print_json, stderr, stdout
+from pgtrickle_assets.cli.output import print_json, progress, stdout
 from pgtrickle_assets.cli.project_files import root_of, write_and_register
 from pgtrickle_assets.cli.workspace import Workspace, open_workspace
 from pgtrickle_assets.documents import read_text
@@ -40,8 +41,12 @@ from pgtrickle_assets.option_editing import file_of, rendered
 from pgtrickle_assets.project import PROJECT_VARIABLE, Project
 from pgtrickle_assets.project_config import read_project_config
 from pgtrickle_assets.refresh.model import Effect, StreamTableStatus
+from pgtrickle_assets.services.filelock import file_lock
 from pgtrickle_assets.stream_table import StreamTable, StreamTableOptions
 from pgtrickle_assets.suggestions import did_you_mean
+
+_LOCK_FILE = ".change.lock"
+_LOCK_SECONDS = 300.0
 
 
 def register(app: typer.Typer) -> None:
@@ -75,18 +80,20 @@ def create(
     text = given_text(query, file)
     if text is None:
         raise typer.BadParameter("a stream table needs a query: give --query or --file.")
-    workspace = _own_project(project)
-    loaded = workspace.project
-    if name in loaded.order:
-        raise typer.BadParameter(f"there is a stream table {name} already; change it with `pgtrickle alter {name}`.")
-    options = given_options(
-        schedule, refresh_mode, partition_by, partition_start, partition_end, description, owner, tag, dialect, view
-    )
-    table, written = _rendered(loaded, name, text, options, None)
-    candidate = loaded.with_stream_tables([*loaded.stream_tables, table])
-    effect = _effect(candidate, name)
-    line = write_and_register(project, workspace, {file_of(name): written}, name)
-    _show(name, line, effect, as_json=as_json, heading=f"wrote {file_of(name)}")
+    with _own_project(project) as workspace:
+        loaded = workspace.project
+        if name in loaded.order:
+            raise typer.BadParameter(
+                f"there is a stream table {name} already; change it with `pgtrickle alter {name}`."
+            )
+        options = given_options(
+            schedule, refresh_mode, partition_by, partition_start, partition_end, description, owner, tag, dialect, view
+        )
+        table, written = _rendered(loaded, name, text, options, None)
+        candidate = loaded.with_stream_tables([*loaded.stream_tables, table])
+        effect = _effect(candidate, name)
+        line = write_and_register(project, workspace, {file_of(name): written}, name)
+        _show(name, line, effect, as_json=as_json, heading=f"wrote {file_of(name)}")
 
 
 def alter(
@@ -116,28 +123,28 @@ def alter(
 
     Example: `pgtrickle alter gold.revenue --schedule 5m --unset description`
     """
-    workspace = _own_project(project)
-    loaded = workspace.project
-    (name,) = checked_names(loaded, [name])
-    options = given_options(
-        schedule, refresh_mode, partition_by, partition_start, partition_end, description, owner, tag, dialect, view
-    )
-    for option in unset or ():
-        if option not in StreamTableOptions.model_fields:
-            raise typer.BadParameter(
-                f"--unset {option}: no such option. {did_you_mean(option, StreamTableOptions.model_fields)}"
-            )
-        options[option] = None
-    text = given_text(query, file)
-    if text is None and not options:
-        raise typer.BadParameter("say what to alter: --query, --file, an option or --unset.")
-    path = _file_of(loaded, name)
-    table, written = _rendered(loaded, name, read_text(path, str(path)), options, text)
-    others = [other for other in loaded.stream_tables if other.name != name]
-    candidate = loaded.with_stream_tables([*others, table])
-    effect = _effect(candidate, name)
-    line = write_and_register(project, workspace, {path.relative_to(root_of(loaded)).as_posix(): written}, name)
-    _show(name, line, effect, as_json=as_json, heading=f"wrote {table.path}")
+    with _own_project(project) as workspace:
+        loaded = workspace.project
+        (name,) = checked_names(loaded, [name])
+        options = given_options(
+            schedule, refresh_mode, partition_by, partition_start, partition_end, description, owner, tag, dialect, view
+        )
+        for option in unset or ():
+            if option not in StreamTableOptions.model_fields:
+                raise typer.BadParameter(
+                    f"--unset {option}: no such option. {did_you_mean(option, StreamTableOptions.model_fields)}"
+                )
+            options[option] = None
+        text = given_text(query, file)
+        if text is None and not options:
+            raise typer.BadParameter("say what to alter: --query, --file, an option or --unset.")
+        path = _file_of(loaded, name)
+        table, written = _rendered(loaded, name, read_text(path, str(path)), options, text)
+        others = [other for other in loaded.stream_tables if other.name != name]
+        candidate = loaded.with_stream_tables([*others, table])
+        effect = _effect(candidate, name)
+        line = write_and_register(project, workspace, {path.relative_to(root_of(loaded)).as_posix(): written}, name)
+        _show(name, line, effect, as_json=as_json, heading=f"wrote {table.path}")
 
 
 def drop(
@@ -152,38 +159,45 @@ def drop(
 
     Example: `pgtrickle drop gold.revenue`
     """
-    workspace = _own_project(project)
-    loaded = workspace.project
-    (name,) = checked_names(loaded, [name])
-    readers = _readers(loaded, name)
-    if readers and not cascade:
-        raise ConfigurationError(
-            f"stream table {name} is read by {', '.join(readers)}.",
-            hint=f"Drop them first, or all at once with `pgtrickle drop {name} --cascade`.",
-        )
-    gone = [*reversed(readers), name]
-    files = {_file_of(loaded, dropped).relative_to(root_of(loaded)).as_posix(): None for dropped in gone}
-    # What stays must be a project still, before anything is taken away.
-    loaded.with_stream_tables([table for table in loaded.stream_tables if table.name not in gone])
-    write_and_register(project, workspace, files, None)
-    if as_json:
-        print_json({"dropped": gone, "files": list(files)})
-        return
-    for dropped in gone:
-        stdout.print(f"{dropped}: dropped.", markup=False)
+    with _own_project(project) as workspace:
+        loaded = workspace.project
+        (name,) = checked_names(loaded, [name])
+        readers = _readers(loaded, name)
+        if readers and not cascade:
+            raise ConfigurationError(
+                f"stream table {name} is read by {', '.join(readers)}.",
+                hint=f"Drop them first, or all at once with `pgtrickle drop {name} --cascade`.",
+            )
+        gone = [*reversed(readers), name]
+        files = {_file_of(loaded, dropped).relative_to(root_of(loaded)).as_posix(): None for dropped in gone}
+        # What stays must be a project still, before anything is taken away.
+        loaded.with_stream_tables([table for table in loaded.stream_tables if table.name not in gone])
+        write_and_register(project, workspace, files, None)
+        if as_json:
+            print_json({"dropped": gone, "files": list(files)})
+            return
+        for dropped in gone:
+            stdout.print(f"{dropped}: dropped.", markup=False)
 
 
-def _own_project(path: Path | None) -> Workspace:
-    """The project to change; names in it are believed until the databases are asked."""
+@contextmanager
+def _own_project(path: Path | None) -> Iterator[Workspace]:
+    """The project to change, which no other command changes meanwhile.
+
+    Its names are believed until the databases are asked.
+    """
     from pgtrickle_assets.bundled_example import example_folder
 
-    workspace = open_workspace(path, believe_names=True)
-    if path is None and not os.environ.get(PROJECT_VARIABLE) and workspace.project.root == example_folder().resolve():
+    opened = open_workspace(path, believe_names=True).project
+    if path is None and not os.environ.get(PROJECT_VARIABLE) and opened.root == example_folder().resolve():
         raise ConfigurationError(
             "the bundled example is not changed.",
             hint="Run `pgtrickle init my_project`, or name a project with --project.",
         )
-    return workspace
+    opened.home.mkdir(parents=True, exist_ok=True)
+    with file_lock(opened.home / _LOCK_FILE, seconds=_LOCK_SECONDS):
+        # Files may have changed while this command waited.
+        yield open_workspace(path, believe_names=True, warn=False)
 
 
 def _file_of(project: Project, name: str) -> Path:
@@ -224,7 +238,7 @@ def _rendered(
 
 def _effect(candidate: Project, name: str) -> Effect:
     """Checks the project as it would be, and says what that does to a stream table."""
-    with stderr.status("Checking the query against the sources ..."), Workspace(candidate).session() as session:
+    with progress("Checking the query against the sources ..."), Workspace(candidate).session() as session:
         session.engine.validate()
         return session.engine.effect_of(name)
 

@@ -31,6 +31,7 @@ for _module in (demonstration, projects, changing, refreshing, steering, inspect
     _module.register(app)
 
 _INTERRUPTED = 130
+_OPTIONS_OF_COMMANDS = ("--project", "--json")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -83,6 +84,8 @@ def _usage_message(error: TyperException) -> str:
 
 
 def _usage_hint(error: TyperException) -> str:
+    if getattr(error, "option_name", None) in _OPTIONS_OF_COMMANDS:
+        return "Options follow the command, such as `pgtrickle status --project my_project`."
     context: typer.Context | None = getattr(error, "ctx", None)
     return f"See `{context.command_path if context is not None else 'pgtrickle'} --help`."
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from enum import Enum
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.status import Status
 from rich.table import Table
 
 from pgtrickle_assets.errors import with_hint
@@ -20,6 +22,39 @@ _PIPE_WIDTH = 400
 
 stdout = Console(soft_wrap=True, highlight=False)
 stderr = Console(stderr=True, soft_wrap=True, highlight=False)
+
+
+class Progress:
+    """What a command is doing: one line that changes on a terminal, a line for each step elsewhere."""
+
+    def __init__(self, status: Status | None) -> None:
+        self._status = status
+        self._last = ""
+
+    def update(self, text: str) -> None:
+        """Say what is done now."""
+        if self._status is not None:
+            self._status.update(text)
+        elif text != self._last:
+            stderr.print(text, markup=False)
+        self._last = text
+
+    def stop(self) -> None:
+        """Take the line away."""
+        if self._status is not None:
+            self._status.stop()
+
+
+@contextmanager
+def progress(text: str) -> Iterator[Progress]:
+    """Show what the block does, on standard error."""
+    if stderr.is_terminal:
+        with stderr.status(text) as status:
+            yield Progress(status)
+    else:
+        shown = Progress(None)
+        shown.update(text)
+        yield shown
 
 
 def print_json(document: Any) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pgtrickle_assets.cli.output import stderr
+from pgtrickle_assets.cli.output import progress
 from pgtrickle_assets.cli.workspace import Workspace, open_workspace
 from pgtrickle_assets.errors import ConfigurationError, PgTrickleError
 from pgtrickle_assets.project import Project
@@ -37,7 +37,7 @@ def write_and_register(
 
 def _registered(path: Path | None, name: str | None) -> StreamTableStatus | None:
     workspace = open_workspace(path, believe_names=True, warn=False)
-    with stderr.status("Registering ..."), workspace.session() as session:
+    with progress("Registering ..."), workspace.session() as session:
         lines = session.synced().status()
     return next((line for line in lines if str(line.name) == name), None)
 

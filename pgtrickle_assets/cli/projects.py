@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from pgtrickle_assets.cli.options import JsonOption, ProjectOption
-from pgtrickle_assets.cli.output import print_json, print_table, stderr, stdout
+from pgtrickle_assets.cli.output import print_json, print_table, progress, stderr, stdout
 from pgtrickle_assets.cli.skeletons import load_sample, write_skeleton
 from pgtrickle_assets.cli.workspace import open_workspace
 from pgtrickle_assets.project import Project
@@ -37,7 +37,7 @@ def init(
     """
     written = write_skeleton(folder, empty=empty)
     if not empty:
-        with stderr.status("Starting the embedded PostgreSQL and loading the example ..."):
+        with progress("Starting the embedded PostgreSQL and loading the example ..."):
             load_sample(Project.load(folder))
     if as_json:
         print_json({"project": str(folder.resolve()), "files": written})
@@ -54,7 +54,7 @@ def apply(project: ProjectOption = None, as_json: JsonOption = False) -> None:
     Example: `pgtrickle apply --project my_project`
     """
     workspace = open_workspace(project, believe_names=True)
-    with stderr.status("Reading the sources ..."), workspace.session() as session:
+    with progress("Reading the sources ..."), workspace.session() as session:
         refused = session.synced().requests().refused
     for name, error in refused.items():
         stderr.print(f"warning: {name}, made from SQL, was not taken up: {error}", style="yellow", markup=False)

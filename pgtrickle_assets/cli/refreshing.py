@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from pgtrickle_assets.cli.options import JsonOption, NamesArgument, ProjectOption, checked_names, checked_partitions
-from pgtrickle_assets.cli.output import print_json, print_table, stderr, stdout
+from pgtrickle_assets.cli.output import print_json, print_table, progress, stdout
 from pgtrickle_assets.cli.workspace import Workspace, open_workspace
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def run(
     from pgtrickle_assets.cli.runs import run_job, step_names
 
     shown = step_names(workspace.project.order)
-    with stderr.status("Loading Dagster ...") as status, workspace.instance() as instance:
+    with progress("Loading Dagster ...") as status, workspace.instance() as instance:
         definition = workspace.definitions.resolve_job_def(job)
         if checks is not None:
             definition = definition.get_subset(asset_check_selection=checks)

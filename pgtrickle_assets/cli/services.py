@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from pgtrickle_assets.cli.options import JsonOption, ProjectOption
-from pgtrickle_assets.cli.output import print_json, stderr, stdout
+from pgtrickle_assets.cli.output import print_json, progress, stderr, stdout
 from pgtrickle_assets.cli.workspace import open_workspace
 from pgtrickle_assets.errors import ServiceError, with_hint
 
@@ -35,10 +35,10 @@ def up(
     from pgtrickle_assets.cli.serving import serving, stopped_by_signals
 
     workspace = open_workspace(project)
-    with stopped_by_signals(), stderr.status("Starting ...") as progress:
+    with stopped_by_signals(), progress("Starting ...") as shown:
         try:
-            with serving(workspace, host=host, port=port, warm_spark=warm_spark, report=progress.update) as running:
-                progress.stop()
+            with serving(workspace, host=host, port=port, warm_spark=warm_spark, report=shown.update) as running:
+                shown.stop()
                 if as_json:
                     print_json({"url": running.url, "logs": str(running.logs)})
                 else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pgtrickle_assets.cli.options import JsonOption, NameArgument, ProjectOption, checked_names
-from pgtrickle_assets.cli.output import print_json, print_table, stderr, stdout
+from pgtrickle_assets.cli.output import print_json, print_table, progress, stdout
 from pgtrickle_assets.cli.workspace import open_workspace
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def migrate(
 
     workspace = open_workspace(project)
     dsn = workspace.connections.catalog_dsn().get_secret_value()
-    with stderr.status("Looking at the control schema ..."):
+    with progress("Looking at the control schema ..."):
         with open_connection(dsn) as connection:
             before = migrations.schema_version(connection)
             waiting = migrations.pending(connection)

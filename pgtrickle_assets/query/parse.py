@@ -26,6 +26,21 @@ class PlainFunctionsParser(PostgresParser):
     LAMBDAS: Any = {}  # noqa: RUF012
     FUNCTION_PARSERS: Any = _FUNCTION_PARSERS
 
+    def _parse_csv(self, parse_method: Any, sep: TokenType = TokenType.COMMA) -> list[Any]:
+        """A list; the base class lets a comma at its end pass, PostgreSQL does not."""
+        found = super()._parse_csv(parse_method, sep=sep)
+        if found and self._prev and self._prev.token_type == sep:
+            self.raise_error("something is missing after the comma", self._prev)
+        return found
+
+    def _parse_join(self, *args: Any, **options: Any) -> Any:
+        """A join; the base class lets a comma that nothing follows pass here too."""
+        comma = self._curr if self._curr and self._curr.token_type == TokenType.COMMA else None
+        found = super()._parse_join(*args, **options)
+        if comma is not None and found is None:
+            self.raise_error("a table is missing after the comma", comma)
+        return found
+
     def _parse_interval(self, require_interval: bool = True, parse_function_unit: bool = True) -> Any:
         """`INTERVAL 'text' [field]` with the text as written; the base class loses parts of longer texts."""
         index = self._index
@@ -69,6 +84,8 @@ def parse(sql: str) -> exp.Expr:
         ) from error
     except TokenError as error:
         raise QueryError(f"syntax error: {error}", line=1) from error
+    except RecursionError as error:
+        raise QueryError("the query is nested too deeply", hint="Split it over several stream tables.") from error
     if not statements:
         raise QueryError("the query is empty", line=1)
     if len(statements) > 1:

@@ -48,12 +48,12 @@ def plan_query(
     context = PlanningContext(resolve, known_names)
     try:
         planned = QueryBlocks(context).query(parse(sql), None, {})
+        output = _output_schema(planned)
+        root = _optimized(planned)
     except SqlglotError as error:
         raise QueryError(f"the query cannot be read: {error}") from error
     except RecursionError as error:
-        raise QueryError("the query is nested too deeply") from error
-    output = _output_schema(planned)
-    root = _optimized(planned)
+        raise QueryError("the query is nested too deeply", hint="Split it over several stream tables.") from error
     return QueryPlan(
         root=root,
         output=output,

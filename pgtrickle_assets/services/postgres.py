@@ -176,6 +176,11 @@ class EmbeddedPostgres:
         try:
             return (self.data_dir / "password").read_text(encoding="ascii").strip()
         except FileNotFoundError as error:
+            if self.pgdata.exists():
+                raise ServiceError(
+                    f"the embedded PostgreSQL in {self.data_dir} has lost its password file.",
+                    hint=f"Put {self.data_dir / 'password'} back from a backup.",
+                ) from error
             raise ServiceError(f"{self.data_dir} holds no embedded PostgreSQL yet.", hint="Start it first.") from error
 
     def port(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 
 import psycopg
 
@@ -205,21 +206,45 @@ def test_a_removed_file_that_another_one_reads_is_an_error_and_drops_nothing(com
 
 
 def test_the_installed_command_does_the_same(command):
-    def pgtrickle(*arguments):
-        return subprocess.run(
-            [sys.executable, "-m", "pgtrickle_assets.cli.main", *arguments],
-            cwd=command.folder,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-
-    made = pgtrickle("create", "gold.by_day", "--query", BY_DAY)
-    assert (made.returncode, made.stderr) == (0, "")
-    assert "wrote stream_tables/gold/by_day.sql" in made.stdout
-    wrong = pgtrickle("drop", "gold.by_dya")
-    assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert "Did you mean 'gold.by_day'?" in wrong.stderr
-    assert pgtrickle("drop", "gold.by_day").returncode == 0
+    made = _finished(_started(command, "create", "gold.by_day", "--query", BY_DAY))
+    # Without a terminal each step is a line.
+    assert (made.status, made.err) == (0, "Checking the query against the sources ...\nRegistering ...\n")
+    assert "wrote stream_tables/gold/by_day.sql" in made.out
+    wrong = _finished(_started(command, "drop", "gold.by_dya"))
+    assert (wrong.status, wrong.out) == (2, "")
+    assert "Did you mean 'gold.by_day'?" in wrong.err
+    assert _finished(_started(command, "drop", "gold.by_day")).status == 0
     assert not command.file("gold.by_day").exists()
+
+
+def test_of_two_that_create_the_same_at_once_one_does_and_the_other_says_that_it_is_there(command):
+    queries = [BY_DAY, "SELECT id FROM orders"]
+    started = [_started(command, "create", "gold.same", "--query", query) for query in queries]
+    ended = [_finished(process) for process in started]
+    assert sorted(process.status for process in ended) == [0, 2]
+    (loser,) = [process for process in ended if process.status]
+    assert "there is a stream table gold.same already" in loser.err
+    won = next(query for query, process in zip(queries, ended, strict=True) if process.status == 0)
+    assert Project.load(command.folder).stream_table("gold.same").query == won
+
+
+@dataclass(frozen=True)
+class Ended:
+    status: int
+    out: str
+    err: str
+
+
+def _started(command, *arguments):
+    return subprocess.Popen(
+        [sys.executable, "-m", "pgtrickle_assets.cli.main", *arguments],
+        cwd=command.folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _finished(process):
+    out, err = process.communicate(timeout=120)
+    return Ended(process.returncode, out, err)

@@ -93,6 +93,16 @@ def test_data_and_address_stay_over_a_restart(server):
     assert query(dsn, "SELECT n FROM t") == (1,)
 
 
+def test_a_lost_password_file_is_not_taken_for_a_server_that_never_was(server):
+    with pytest.raises(ServiceError, match="holds no embedded PostgreSQL yet"):
+        server.password()
+    server.start()
+    server.stop()
+    (server.data_dir / "password").unlink()
+    with pytest.raises(ServiceError, match="has lost its password file"):
+        server.dsn()
+
+
 def test_the_server_survives_the_kill_of_its_starter(server):
     server.data_dir.mkdir()
     starter = subprocess.Popen(

@@ -77,6 +77,11 @@ def test_wrong_use_and_its_hint_are_two_sentences(capsys):
     assert re.fullmatch(r"error: No such option: --projct.*\. See `.*--help`\.\n", capsys.readouterr().err)
 
 
+def test_an_option_before_the_command_is_told_its_place(capsys):
+    assert main.run(["--project", "x", "status"]) == 2
+    assert "Options follow the command" in capsys.readouterr().err
+
+
 def test_help_lists_all_commands(capsys):
     assert main.run(["--help"]) == 0
     text = capsys.readouterr().out

@@ -207,6 +207,28 @@ def test_names_that_differ_only_in_case_are_an_error_that_names_both_and_the_fil
         build(root, gold__X="SELECT 1", gold__x="SELECT 1")
 
 
+@pytest.mark.parametrize("schema", ["pg_catalog", "information_schema", "raw", "Raw", "pgtrickle_state"])
+def test_a_schema_that_others_fill_is_refused(tmp_path, schema):
+    with pytest.raises(ConfigurationError, match=f"schema '{schema}', which is kept for"):
+        build(tmp_path, **{f"{schema}__x": "SELECT 1 AS a"})
+
+
+def test_a_listed_partition_must_be_a_value_of_the_column(tmp_path):
+    def listed(values):
+        table = StreamTable(
+            name="gold.x", query="SELECT 1 AS a, DATE '2024-07-01' AS d", partition_by=f"value({values})"
+        )
+        return Project([table], home=tmp_path).plan("gold.x")
+
+    assert listed("a, [1, 2]") is not None
+    with pytest.raises(ConfigurationError, match="lists 'one', which no row has as its a"):
+        listed("a, [1, one]")
+    with pytest.raises(ConfigurationError, match="Write '1'"):
+        listed("a, ['01']")
+    with pytest.raises(ConfigurationError, match="lists 'July'"):
+        listed("d, [2024-07-01, July]")
+
+
 def test_a_name_that_differs_from_another_writers_table_only_in_case_is_an_error(tmp_path):
     other = TableName("gold", "x")
     known = KnownSchemas(sources={}, lake={other: TableSchema(other, (ColumnSchema("id", INT64),))})

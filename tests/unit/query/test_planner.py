@@ -75,6 +75,11 @@ def test_default_names_are_those_of_postgres() -> None:
         ("SELECT id FROM t WHERE sum(a) > 1", 1, "aggregate functions are not allowed in WHERE", ""),
         ("SELECT id FROM t WHERE d = 'x'", 1, "invalid input syntax for type date", ""),
         ("SELECT (a\nFROM t", 2, "syntax error", ""),
+        ("SELECT id,\n a, FROM t", 2, "missing after the comma", ""),
+        ("SELECT id FROM t, WHERE a = 1", 1, "a table is missing after the comma", ""),
+        ("SELECT id FROM t WHERE a IN (1, )", 1, "missing after the comma", ""),
+        (f"SELECT {'(' * 2000}1{')' * 2000}", None, "nested too deeply", "Split it"),
+        (f"SELECT {' || '.join(['s'] * 2000)} FROM t", None, "nested too deeply", "Split it"),
         ("SELECT id, id FROM t", None, 'two output columns are named "id"', "AS"),
         (
             'SELECT id, a AS "ID" FROM t',
