@@ -30,6 +30,7 @@ from pgtrickle_assets.query.plan import (
     UnionAll,
     Window,
 )
+from pgtrickle_assets.query.properties import common_partition
 from pgtrickle_assets.query.rewrite import TRUE, IdGenerator, conjunction, output_ids, ref
 from pgtrickle_assets.query.types import BOOLEAN
 
@@ -171,12 +172,3 @@ def _carried(side: frozenset[str], pairs: tuple[KeyPair, ...], condition: Expres
                 carried.extend(KeyPair(mine.id, pair.key, pair.null_safe and null_safe) for pair in matches)
     unique = {pair.key.id: pair for pair in carried}
     return tuple(unique.values())
-
-
-def common_partition(node: Window) -> frozenset[str]:
-    """Columns by which every call of the window node partitions."""
-    partitions = [{part.id for part in call.partition_by if isinstance(part, ColumnRef)} for _, call in node.calls]
-    common = set(output_ids(node.child)) if partitions else set[str]()
-    for partition in partitions:
-        common &= partition
-    return frozenset(common)

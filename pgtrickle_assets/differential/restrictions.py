@@ -1,21 +1,25 @@
 """Which scans of a query matter only for a few values, so that files and row groups without them need not be read.
 
-A join tells: rows of one side without a partner on the other don't show in its output. Both columns are traced down to
-the scans that they come from, through operators that neither need the rows left out nor change the values.
+A filter tells by its constants. A join tells, too: rows of one side without a partner on the other don't show in its
+output. Both columns are traced down to the scans that they come from, through operators that neither need the rows left
+out nor change the values.
 """
 
 from __future__ import annotations
 
 from pgtrickle_assets.differential.expressions import equalities
-from pgtrickle_assets.differential.restrict import common_partition
-from pgtrickle_assets.differential.steps import KeyPart, Restriction
+from pgtrickle_assets.differential.steps import KeyPart, Limits, Restriction, ValueRange
 from pgtrickle_assets.query.plan import (
     Aggregate,
+    Call,
+    Column,
     ColumnRef,
     Distinct,
+    Expression,
     Filter,
     Generate,
     Join,
+    Literal,
     Node,
     Project,
     Scan,
@@ -23,8 +27,10 @@ from pgtrickle_assets.query.plan import (
     TopK,
     UnionAll,
     Window,
+    children,
 )
-from pgtrickle_assets.query.rewrite import output_ids, walk
+from pgtrickle_assets.query.properties import common_partition
+from pgtrickle_assets.query.rewrite import conjunction, conjuncts, output_ids, walk
 
 Source = tuple[Scan, str]
 """A scan and the name of one of its stored columns."""
@@ -38,11 +44,74 @@ _RESTRICTED_SIDES = {
     "full": (),
 }
 
+_MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+"""Comparisons, and what each is with its sides changed."""
+
 
 def restrictions(query: Node) -> tuple[Restriction, ...]:
     """Restrictions that the joins of a query imply, also of small scans by large ones: the executor knows sizes."""
     found = [restriction for node in walk(query) if isinstance(node, Join) for restriction in _of_join(node)]
     return tuple(dict.fromkeys(found))
+
+
+def value_ranges(query: Node) -> tuple[ValueRange, ...]:
+    """What the filters on scans say about single columns: comparisons with constants, also several under OR."""
+    found: dict[Scan, list[tuple[Expression, ...]]] = {}
+    _collect_filters(query, (), found)
+    ranges: list[ValueRange] = []
+    for scan, filters in found.items():
+        # A scan that occurs twice is read once, for both.
+        predicate = conjunction(filters[0]) if len(filters) == 1 else None
+        if predicate is not None:
+            for column, name in zip(scan.columns, scan.source_columns, strict=True):
+                limits = _limits(predicate, column)
+                if limits:
+                    ranges.append(ValueRange(scan, name, limits))
+    return tuple(ranges)
+
+
+def _collect_filters(
+    node: Node, above: tuple[Expression, ...], found: dict[Scan, list[tuple[Expression, ...]]]
+) -> None:
+    match node:
+        case Filter():
+            _collect_filters(node.child, (*above, *conjuncts(node.predicate)), found)
+        case Scan():
+            found.setdefault(node, []).append(above)
+        case _:
+            for child in children(node):
+                _collect_filters(child, (), found)
+
+
+def _limits(part: Expression, column: Column) -> tuple[Limits, ...]:
+    """Where a column lies when a condition holds; nothing where the condition does not tell."""
+    if not isinstance(part, Call):
+        return ()
+    of_parts = [_limits(arg, column) for arg in part.args] if part.function in ("and", "or") else []
+    if part.function == "or":
+        return tuple(limits for found in of_parts for limits in found) if all(of_parts) else ()
+    if part.function == "and":
+        told = [found for found in of_parts if found]
+        single = [found[0] for found in told if len(found) == 1]
+        if len(single) < len(told) or not told:
+            return told[0] if told else ()
+        low = next((least for least, _ in single if least is not None), None)
+        high = next((greatest for _, greatest in single if greatest is not None), None)
+        return ((low, high),)
+    return _compared(part, column)
+
+
+def _compared(part: Call, column: Column) -> tuple[Limits, ...]:
+    if part.function not in _MIRRORED or len(part.args) != 2:
+        return ()
+    left, right, function = *part.args, part.function
+    if isinstance(left, Literal):
+        left, right, function = right, left, _MIRRORED[function]
+    if not (isinstance(left, ColumnRef) and left.id == column.id and isinstance(right, Literal)):
+        return ()
+    if right.value is None or right.type != column.type:
+        return ()
+    return ((None if function in ("<", "<=") else right, None if function in (">", ">=") else right),)
 
 
 def _of_join(node: Join) -> list[Restriction]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal as TypingLiteral
 
-from pgtrickle_assets.query.plan import Node, Scan
+from pgtrickle_assets.query.plan import Literal, Node, Scan
 from pgtrickle_assets.query.types import ColumnSchema
 
 RESULT = "result"
@@ -53,6 +53,22 @@ class Restriction:
     scan: Scan
     by: Scan
     key: tuple[KeyPart, ...]
+
+
+Limits = tuple[Literal | None, Literal | None]
+"""Least and greatest value, both included; None is no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueRange:
+    """Only rows of `scan` whose `column` lies within one of the limits can matter.
+
+    The executor may leave out other rows, and skip files that hold none; it need not.
+    """
+
+    scan: Scan
+    column: str
+    limits: tuple[Limits, ...]
 
 
 @dataclass(frozen=True, slots=True)

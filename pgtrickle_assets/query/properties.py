@@ -93,3 +93,12 @@ def _pinned(node: Filter, fixed: frozenset[str]) -> frozenset[str]:
             if isinstance(one, ColumnRef) and (isinstance(other, Literal) or columns_of(other) <= fixed):
                 found.add(one.id)
     return frozenset(found)
+
+
+def common_partition(node: Window) -> frozenset[str]:
+    """Columns by which every call of the window node partitions."""
+    partitions = [{part.id for part in call.partition_by if isinstance(part, ColumnRef)} for _, call in node.calls]
+    common = set(output_ids(node.child)) if partitions else set[str]()
+    for partition in partitions:
+        common &= partition
+    return frozenset(common)

@@ -5,9 +5,26 @@ Engines do this themselves; the plan does it too, because delta rules look at jo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from pgtrickle_assets.query.plan import Call, ColumnRef, Expression, Filter, Join, Literal, Node, Project, children
+from pgtrickle_assets.query.plan import (
+    Aggregate,
+    Call,
+    ColumnRef,
+    Distinct,
+    Expression,
+    Filter,
+    Generate,
+    Join,
+    Literal,
+    Node,
+    Project,
+    UnionAll,
+    Window,
+    children,
+)
+from pgtrickle_assets.query.properties import common_partition
 from pgtrickle_assets.query.rewrite import (
     columns_of,
     conjunction,
@@ -15,13 +32,18 @@ from pgtrickle_assets.query.rewrite import (
     disjunction,
     filtered,
     output_ids,
+    ref,
     substitute,
     with_children,
 )
 
 
 def push_filters(node: Node) -> Node:
-    """The plan with each conjunct as low as its columns allow: through inner joins, outer-join sides, projections."""
+    """The plan with each conjunct as low as its columns allow.
+
+    It goes through inner joins, the kept side of other joins, projections, and what treats the rows of different values
+    of its columns apart: groups by their keys, DISTINCT, UNION ALL, windows by what all of them partition by.
+    """
     return _push(node, ())
 
 
@@ -70,9 +92,32 @@ def _push(node: Node, parts: tuple[Expression, ...]) -> Node:
                 node, left=_push(node.left, down), right=_push(node.right, right_only), condition=conjunction(kept)
             )
             return filtered(joined, [p for p in parts if p not in down])
+        case Aggregate():
+            return _split(node, node.child, parts, frozenset(key.id for key in node.keys))
+        case Window():
+            return _split(node, node.child, parts, common_partition(node))
+        case Generate():
+            return _split(node, node.child, parts, output_ids(node.child))
+        case Distinct():
+            return replace(node, child=_push(node.child, parts))
+        case UnionAll():
+            return replace(
+                node, children=tuple(_push(child, _of_branch(node, child, parts)) for child in node.children)
+            )
         case _:
             below = with_children(node, [_push(child, ()) for child in children(node)])
             return filtered(below, parts)
+
+
+def _split(node: Aggregate | Window | Generate, child: Node, parts: Sequence[Expression], ids: frozenset[str]) -> Node:
+    """What reads nothing but these columns goes below the node."""
+    down = tuple(p for p in parts if columns_of(p) and columns_of(p) <= ids)
+    return filtered(replace(node, child=_push(child, down)), [p for p in parts if p not in down])
+
+
+def _of_branch(node: UnionAll, child: Node, parts: Sequence[Expression]) -> tuple[Expression, ...]:
+    names = {column.id: ref(own) for column, own in zip(node.columns, child.output, strict=True)}
+    return tuple(substitute(part, names) for part in parts)
 
 
 def _cheap(item: Expression) -> bool:

@@ -1,11 +1,11 @@
 # pyright: reportAttributeAccessIssue=false
 # (pyarrow.compute makes its functions at import)
-"""Keys outside of which the rows of a scan do not matter, and how they are looked for."""
+"""Values outside of which the rows of a scan do not matter, and how they are looked for."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,11 +13,18 @@ import pyarrow.compute as pc
 from pgtrickle_assets.lake.parquet_read import Wanted
 from pgtrickle_assets.lake.spark_columns import quoted_name
 from pgtrickle_assets.lake.types import arrow_type
+from pgtrickle_assets.lake.values import parse_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from pgtrickle_assets.differential.steps import ValueRange
     from pgtrickle_assets.lake.model import LakeColumn, LakeTable
+    from pgtrickle_assets.query.plan import Literal
+    from pgtrickle_assets.query.types import ColumnType
+
+_ORDERED = frozenset(("int16", "int32", "int64", "date", "timestamp", "timestamptz", "varchar"))
+"""Types whose values Python, Arrow and PostgreSQL order alike."""
 
 _EXACT_VALUES = 10
 """Up to this many values Spark tests row groups value by value; beyond, by their range."""
@@ -33,10 +40,12 @@ class KeyFilter:
 
     keys: pa.Table
 
-    def within(self, other: KeyFilter) -> bool:
+    def within(self, other: ScanFilter) -> bool:
         """Whether every key is one of the other filter's; False where that is not seen at once."""
         if self is other:
             return True
+        if isinstance(other, RangeFilter):
+            return False
         mine, theirs = self.keys, other.keys
         if mine.num_rows > theirs.num_rows or mine.schema != theirs.schema:
             return False
@@ -47,11 +56,62 @@ class KeyFilter:
         return pc.unique(self.keys.column(column)).to_pylist()
 
 
-def wanted_rows(table: LakeTable, filters: tuple[KeyFilter, ...]) -> Wanted:
+@dataclass(frozen=True, slots=True)
+class RangeFilter:
+    """Rows of a scan do not matter where a column is NULL or outside of two values.
+
+    Attributes:
+        column: Its name.
+        minimum: Least value that matters; None is no limit.
+        maximum: Greatest value that matters; None is no limit.
+    """
+
+    column: str
+    minimum: Any
+    maximum: Any
+
+    @classmethod
+    def of(cls, found: ValueRange, kind: ColumnType) -> RangeFilter | None:
+        """The filter of a range; None where its values do not order as Python's do."""
+        if kind.name not in _ORDERED:
+            return None
+        try:
+            values = [[None if end is None else _plain(end, kind) for end in limits] for limits in found.limits]
+        except ValueError:
+            # Such as infinity, or a year before Christ.
+            return None
+        lows, highs = zip(*values, strict=True)
+        minimum = None if None in lows else min(lows)
+        maximum = None if None in highs else max(highs)
+        return None if minimum is None and maximum is None else cls(found.column, minimum, maximum)
+
+    def within(self, other: KeyFilter | RangeFilter) -> bool:
+        """Whether every row that matters matters by the other filter too; False where that is not seen at once."""
+        return self == other
+
+    def only(self, rows: pa.Table) -> pa.Table:
+        """The rows within the range."""
+        column = rows.column(self.column)
+        for end, compare in ((self.minimum, pc.greater_equal), (self.maximum, pc.less_equal)):
+            if end is not None:
+                rows = rows.filter(compare(rows.column(self.column), pa.scalar(end, column.type)))
+        return rows
+
+
+def _plain(end: Literal, kind: ColumnType) -> object:
+    return int(end.value) if kind.is_integer and end.value is not None else parse_text(str(end.value), kind)
+
+
+ScanFilter = KeyFilter | RangeFilter
+
+
+def wanted_rows(table: LakeTable, filters: tuple[ScanFilter, ...]) -> Wanted:
     """What to look for, as far as values can be found by their bits."""
     values: dict[str, pa.Array] = {}
     combinations: list[pa.Table] = []
     for key_filter in filters:
+        if isinstance(key_filter, RangeFilter):
+            continue
         own: dict[str, pa.Array] = {}
         for name in key_filter.keys.column_names:
             column = table.column(name)
@@ -77,10 +137,13 @@ def _typed(column: LakeColumn, values: pa.ChunkedArray) -> pa.Array | None:
         return None
 
 
-def matching(frame: DataFrame, key_filter: KeyFilter) -> DataFrame:
+def matching(frame: DataFrame, key_filter: ScanFilter) -> DataFrame:
     """Rows that may match, as far as Parquet row groups can tell."""
     from pyspark.sql import functions as f
 
+    if isinstance(key_filter, RangeFilter):
+        # The query has it, and Spark brings it to the files.
+        return frame
     for name in key_filter.keys.column_names:
         values = key_filter.values(name)
         if not values or any(value is None or isinstance(value, float) for value in values):

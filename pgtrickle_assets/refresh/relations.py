@@ -37,12 +37,13 @@ from pgtrickle_assets.lake.spark_columns import quoted_name, schema_ddl
 from pgtrickle_assets.lake.spark_read import read_delta, read_table
 from pgtrickle_assets.lake.types import from_arrow, spark_type
 from pgtrickle_assets.query.plan import Scan, Version
-from pgtrickle_assets.refresh.key_filter import KeyFilter, matching, wanted_rows
+from pgtrickle_assets.refresh.key_filter import RangeFilter, ScanFilter, matching, wanted_rows
 from pgtrickle_assets.refresh.one_task import SMALL_SCAN_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from pgtrickle_assets.differential.steps import ValueRange
     from pgtrickle_assets.lake.catalog import Lake
 
 _VIEW_NUMBERS = itertools.count(1)
@@ -59,7 +60,7 @@ class StoredRelation:
     new: LakeTable
 
 
-_LocalKey = tuple[str, Version, bool, tuple[KeyFilter, ...]]
+_LocalKey = tuple[str, Version, bool, tuple[ScanFilter, ...]]
 
 
 class Relations:
@@ -121,6 +122,11 @@ class Relations:
             self._scans[relation, is_old] = self._lake.scan(table)
         return self._scans[relation, is_old]
 
+    def range_filter(self, found: ValueRange) -> RangeFilter | None:
+        """What a range of values of a stored scan leaves of its rows."""
+        column = self._stored[found.scan.relation].new.column(found.column)
+        return None if column is None else RangeFilter.of(found, column.type)
+
     def rows(self, relation: str) -> pa.Table | DataFrame:
         """The output of an earlier step, or the Z-set of a stored relation over the needed columns."""
         if relation not in self._rows:
@@ -148,7 +154,7 @@ class Relations:
         rows = self.rows(scan.relation)
         return is_arrow(rows) and rows.num_rows == 0
 
-    def local_rows(self, scan: Scan, filters: tuple[KeyFilter, ...] = ()) -> pa.Table | None:
+    def local_rows(self, scan: Scan, filters: tuple[ScanFilter, ...] = ()) -> pa.Table | None:
         """The rows of a stored scan that can matter, where they are few enough for the driver, else None.
 
         Both states of a relation come out of one read: the other one is that and the delta between them.
@@ -160,7 +166,7 @@ class Relations:
             read[scan.version] = self._other_state(scan, filters, read)
         return read[scan.version]
 
-    def reached(self, scan: Scan, filters: tuple[KeyFilter, ...]) -> pa.Table | None:
+    def reached(self, scan: Scan, filters: tuple[ScanFilter, ...]) -> pa.Table | None:
         """Every row that matters in any state of a stored scan's relation: what other scans may be restricted by."""
         read = self._read(scan, filters)
         if read is None:
@@ -172,7 +178,7 @@ class Relations:
             read[None] = rows if delta is None else pa.concat_tables([rows, delta])
         return read[None]
 
-    def view(self, scan: Scan, filters: tuple[KeyFilter, ...] = ()) -> str:
+    def view(self, scan: Scan, filters: tuple[ScanFilter, ...] = ()) -> str:
         """Quoted name of the temporary view for a scan."""
         key = (scan.relation, "rows") if self._reads_rows(scan) else (scan.relation, scan.version, filters)
         if key not in self._views:
@@ -213,7 +219,7 @@ class Relations:
         # Arrow cannot say how many rows there are where no column is read, as for count(*).
         return [name for name in names if name in needed] or names[:1]
 
-    def _frame(self, scan: Scan, filters: tuple[KeyFilter, ...]) -> tuple[DataFrame, bool]:
+    def _frame(self, scan: Scan, filters: tuple[ScanFilter, ...]) -> tuple[DataFrame, bool]:
         """What a scan reads, and whether it is little."""
         if self._reads_rows(scan):
             rows = self.rows(scan.relation)
@@ -229,7 +235,7 @@ class Relations:
             frame = self._with_pending(frame, scan.relation)
         return frame, plan.bytes <= SMALL_SCAN_BYTES
 
-    def _read(self, scan: Scan, filters: tuple[KeyFilter, ...]) -> dict[Version | None, pa.Table] | None:
+    def _read(self, scan: Scan, filters: tuple[ScanFilter, ...]) -> dict[Version | None, pa.Table] | None:
         """States of a relation, restricted, that are on the driver by now; None where they are too much for it."""
         first = self._read_version(scan)
         # What a step adds to a state relation later makes another new state of it.
@@ -242,7 +248,7 @@ class Relations:
             self._local[key] = None if rows is None else {first: rows}
         return self._local[key]
 
-    def _wider(self, key: _LocalKey, filters: tuple[KeyFilter, ...]) -> dict[Version | None, pa.Table] | None:
+    def _wider(self, key: _LocalKey, filters: tuple[ScanFilter, ...]) -> dict[Version | None, pa.Table] | None:
         """Rows on the driver of the same state that hold all that the filters ask for."""
         for known, read in self._local.items():
             covers = known[:3] == key[:3] and known[3] and read is not None
@@ -266,7 +272,7 @@ class Relations:
         return None if any(inexact) else delta
 
     def _other_state(
-        self, scan: Scan, filters: tuple[KeyFilter, ...], read: Mapping[Version | None, pa.Table]
+        self, scan: Scan, filters: tuple[ScanFilter, ...], read: Mapping[Version | None, pa.Table]
     ) -> pa.Table:
         rows, delta = read[self._read_version(scan)], self._delta_between(scan.relation)
         if delta is None:
@@ -277,11 +283,11 @@ class Relations:
             delta = delta.set_column(place, WEIGHT_COLUMN, pc.negate(delta.column(WEIGHT_COLUMN)))
         return _with_pending_rows(rows, delta)
 
-    def _only_wanted(self, relation: str, rows: pa.Table, filters: tuple[KeyFilter, ...]) -> pa.Table:
+    def _only_wanted(self, relation: str, rows: pa.Table, filters: tuple[ScanFilter, ...]) -> pa.Table:
         """Those of some rows of a relation, or of its delta, that the filters ask for."""
-        return wanted_rows(self._stored[relation].new, filters).only(rows)
+        return _in_ranges(wanted_rows(self._stored[relation].new, filters).only(rows), filters)
 
-    def _read_local(self, scan: Scan, filters: tuple[KeyFilter, ...]) -> pa.Table | None:
+    def _read_local(self, scan: Scan, filters: tuple[ScanFilter, ...]) -> pa.Table | None:
         has_pending = scan.version is Version.NEW and scan.relation in self._outputs
         pending = self._rows[scan.relation] if has_pending else None
         if pending is not None and not is_arrow(pending):
@@ -298,7 +304,10 @@ class Relations:
             rows = read_table_arrow(plan, columns, storage_options=self._options)
         else:
             return None
-        return rows if rows is None or pending is None else _with_pending_rows(rows, pending)
+        if rows is None:
+            return None
+        rows = _in_ranges(rows, filters)
+        return rows if pending is None else _with_pending_rows(rows, pending)
 
     def _looked_up(self, plan: ScanPlan, columns: list[str], wanted: Wanted, limit: int) -> pa.Table | None:
         """The wanted rows of a large table, found by Spark; None where there are more than the limit."""
@@ -316,13 +325,18 @@ class Relations:
         found = wanted.only(found)
         return found.select(columns) if found.num_rows <= limit else None
 
-    def _pruned(self, scan: Scan, filters: tuple[KeyFilter, ...]) -> ScanPlan:
+    def _pruned(self, scan: Scan, filters: tuple[ScanFilter, ...]) -> ScanPlan:
         plan = self.scan_plan(scan.relation, scan.version)
-        looked_at = {name for key_filter in filters for name in key_filter.keys.column_names}
+        ranges = [own for own in filters if isinstance(own, RangeFilter)]
+        keys = [own for own in filters if not isinstance(own, RangeFilter)]
+        looked_at = {name for key_filter in keys for name in key_filter.keys.column_names}
+        looked_at |= {own.column for own in ranges}
         ids = [column.id for name in sorted(looked_at) if (column := plan.table.column(name)) is not None]
         if ids:
             plan = self._lake.with_bounds(plan, ids)
-        for key_filter in filters:
+        for own in ranges:
+            plan = prune(plan, own.column, minimum=own.minimum, maximum=own.maximum)
+        for key_filter in keys:
             for name in key_filter.keys.column_names:
                 plan = prune(plan, name, values=key_filter.values(name))
         return plan
@@ -338,6 +352,13 @@ class Relations:
         summed = both.groupBy(*columns).agg(f.sum(WEIGHT_COLUMN).alias(WEIGHT_COLUMN)).where(f.col(WEIGHT_COLUMN) > 0)
         copies = f.explode(f.sequence(f.lit(1), f.col(WEIGHT_COLUMN))).alias(WEIGHT_COLUMN)
         return summed.select(*columns, copies).select(*columns)
+
+
+def _in_ranges(rows: pa.Table, filters: tuple[ScanFilter, ...]) -> pa.Table:
+    for own in filters:
+        if isinstance(own, RangeFilter):
+            rows = own.only(rows)
+    return rows
 
 
 def signs(rows: pa.Table) -> InputChange:

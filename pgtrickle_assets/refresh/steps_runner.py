@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgtrickle_assets.differential.restrictions import restrictions
+from pgtrickle_assets.differential.restrictions import restrictions, value_ranges
 from pgtrickle_assets.differential.simplify import simplify
 from pgtrickle_assets.lake.model import WEIGHT_COLUMN
 from pgtrickle_assets.lake.spark_collect import collect
 from pgtrickle_assets.query.arrow_types import arrow_type
 from pgtrickle_assets.query.render import render
 from pgtrickle_assets.query.rewrite import scans
-from pgtrickle_assets.refresh.key_filter import KeyFilter
+from pgtrickle_assets.refresh.key_filter import KeyFilter, ScanFilter
 from pgtrickle_assets.refresh.one_task import one_task
 from pgtrickle_assets.refresh.relations import Relations, is_arrow
 
@@ -124,7 +124,7 @@ class StepsRunner:
 
     def _statement(self, step: Step, query: Node) -> tuple[str, bool]:
         """The SQL of a step, and whether all it reads is little."""
-        filters = self._key_filters(query)
+        filters = self._scan_filters(query)
         names = [column.name for column in step.columns]
         if step.weighted:
             names.append(WEIGHT_COLUMN)
@@ -140,13 +140,16 @@ class StepsRunner:
         self.statements.append((step.target, sql))
         return sql, not any(self.relations.is_large(name) for name in views)
 
-    def _key_filters(self, query: Node) -> dict[Scan, tuple[KeyFilter, ...]]:
-        """Keys outside of which the rows of stored scans do not matter.
+    def _scan_filters(self, query: Node) -> dict[Scan, tuple[ScanFilter, ...]]:
+        """Values outside of which the rows of stored scans do not matter.
 
         Rows found for one scan restrict the next: keys of a delta lead to rows of a table, and these to another table.
         """
         open_ = [found for found in restrictions(query) if self.relations.is_stored(found.scan)]
-        filters: defaultdict[Scan, list[KeyFilter]] = defaultdict(list)
+        filters: defaultdict[Scan, list[ScanFilter]] = defaultdict(list)
+        for found in value_ranges(query):
+            if self.relations.is_stored(found.scan) and (own := self.relations.range_filter(found)) is not None:
+                filters[found.scan].append(own)
         known: dict[Scan, pa.Table] = {}
         while True:
             rest: list[Restriction] = []
@@ -158,14 +161,14 @@ class StepsRunner:
                     key_filter = self._key_filter(restriction, rows)
                     if key_filter is not None and key_filter not in filters[restriction.scan]:
                         filters[restriction.scan].append(key_filter)
-            found = {
+            reached = {
                 scan: rows
                 for scan, own in filters.items()
                 if own and scan not in known and (rows := self.relations.reached(scan, tuple(own))) is not None
             }
-            if not found:
+            if not reached:
                 return {scan: tuple(own) for scan, own in filters.items()}
-            known |= found
+            known |= reached
             open_ = rest
 
     def _rows_of(self, scan: Scan, known: Mapping[Scan, pa.Table]) -> pa.Table | None:

@@ -75,6 +75,8 @@ def spark_session(settings: Settings, *, name: str = APPLICATION_NAME) -> SparkS
     if settings.spark_remote is not None:
         remote = settings.spark_remote.get_secret_value()
         _require_reachable(remote)
+        # Otherwise what a run sent stays in the server's memory for an hour.
+        os.environ.setdefault("SPARK_CONNECT_RELEASE_SESSION_ON_EXIT", "true")
         builder = builder.remote(remote)
     else:
         # PySpark starts its JVM from the process's environment; there is no other way to tell it.

@@ -67,8 +67,9 @@ def test_nothing_is_written_for_what_cannot_be(command):
     ]
     for arguments, expected, text in refused:
         status, _, error = command.run(*arguments)
-        assert (status, error.count("\n")) == (expected, 1), error
-        assert text in error
+        told = [line for line in error.splitlines() if not line.endswith(" ...")]
+        assert (status, len(told)) == (expected, 1), error
+        assert text in told[0]
     assert not (command.folder / "stream_tables").exists()
     assert command.ask("SELECT count(*) FROM pgtrickle.pgt_stream_tables") == [(0,)]
 

@@ -13,7 +13,7 @@ from pgtrickle_assets.lake.arrow_read import read_table_arrow
 from pgtrickle_assets.lake.model import WEIGHT_COLUMN
 from pgtrickle_assets.query.plan import Column, Scan, Version
 from pgtrickle_assets.query.types import INT64
-from pgtrickle_assets.refresh.key_filter import KeyFilter, wanted_rows
+from pgtrickle_assets.refresh.key_filter import KeyFilter, RangeFilter, ScanFilter, wanted_rows
 from pgtrickle_assets.refresh.relations import Relations, StoredRelation
 
 COLUMNS = ["a", "b", "s"]
@@ -45,7 +45,7 @@ def _relations(lake: Any, limit: int = 100_000) -> tuple[Relations, StoredRelati
     return Relations(None, lake.lake, {"t": stored}, {"t": frozenset(COLUMNS)}, limit), stored  # type: ignore[arg-type]
 
 
-def _filters(pick: random.Random) -> tuple[KeyFilter, ...]:
+def _filters(pick: random.Random) -> tuple[ScanFilter, ...]:
     rows = pick.randrange(1, 60)
     a = [pick.choice([None, *range(6200)]) for _ in range(rows)]
     b = [value % 50 if value is not None and pick.random() < 0.8 else pick.choice([None, 3]) for value in a]
@@ -56,17 +56,31 @@ def _filters(pick: random.Random) -> tuple[KeyFilter, ...]:
         {"a": pa.array(a, pa.int64()), "b": pa.array(b, pa.int64())},
         {"b": pa.array(b, pa.int32()), "s": pa.array(s)},
     ]
-    return tuple(_distinct(pa.table(keys)) for keys in pick.sample(choices, pick.randrange(1, 3)))
+    keys: list[ScanFilter] = [_distinct(pa.table(keys)) for keys in pick.sample(choices, pick.randrange(3))]
+    least = pick.randrange(6000)
+    ranges = [
+        RangeFilter("a", least, least + 900),
+        RangeFilter("b", None, pick.randrange(50)),
+        RangeFilter("s", "s1", pick.choice(["s1", "s19", None])),
+    ]
+    return (*keys, *pick.sample(ranges, pick.randrange(0 if keys else 1, 3)))
 
 
 def _distinct(keys: pa.Table) -> KeyFilter:
     return KeyFilter(keys.group_by(keys.column_names).aggregate([]))
 
 
-def _expected(lake: Any, stored: StoredRelation, version: Version, filters: tuple[KeyFilter, ...]) -> pa.Table:
+def _expected(lake: Any, stored: StoredRelation, version: Version, filters: tuple[ScanFilter, ...]) -> pa.Table:
     table = stored.old if version is Version.OLD else stored.new
     assert table is not None
-    return wanted_rows(table, filters).only(read_table_arrow(lake.lake.scan(table), COLUMNS))
+    rows = wanted_rows(table, filters).only(read_table_arrow(lake.lake.scan(table), COLUMNS)).to_pylist()
+    for own in filters:
+        if isinstance(own, RangeFilter):
+            low, high = own.minimum, own.maximum
+            values = [(row, row[own.column]) for row in rows]
+            values = [(row, value) for row, value in values if value is not None]
+            rows = [row for row, v in values if (low is None or v >= low) and (high is None or v <= high)]
+    return pa.Table.from_pylist(rows, pa.schema([("a", pa.int64()), ("b", pa.int32()), ("s", pa.string())]))
 
 
 @pytest.mark.parametrize("is_delta_known", [True, False])
@@ -78,7 +92,8 @@ def test_each_state_holds_the_rows_that_the_keys_ask_for(lake: Any, is_delta_kno
     asked = [_filters(pick) for _ in range(25)]
     # Keys that are among others that were asked for before are answered from what those found.
     asked += [
-        tuple(KeyFilter(f.keys.slice(0, 1 + f.keys.num_rows // 2)) for f in filters) for filters in reversed(asked)
+        tuple(KeyFilter(f.keys.slice(0, 1 + f.keys.num_rows // 2)) if isinstance(f, KeyFilter) else f for f in filters)
+        for filters in reversed(asked)
     ]
     asked.append(())
     for filters in asked:
