@@ -19,6 +19,7 @@ from pgtrickle_assets.errors import (
     SourcePrivilegeError,
     SourceUnavailableError,
 )
+from pgtrickle_assets.services.connection_limits import CONNECT_SECONDS, LIMITS
 
 if TYPE_CHECKING:
     import psycopg
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 APPLICATION = "pgtrickle capture"
 MINIMUM_VERSION = 140000
 _TRANSACTION_TIMEOUT_VERSION = 170000
-CONNECT_SECONDS = 10
 
 SESSION = (
     "SET client_encoding = 'UTF8'",
@@ -65,15 +65,7 @@ def open_connection(dsn: str, *, autocommit: bool = False) -> psycopg.Connection
 def _defaults(dsn: str) -> dict[str, Any]:
     from psycopg.conninfo import conninfo_to_dict
 
-    wanted: dict[str, Any] = {
-        "application_name": APPLICATION,
-        "connect_timeout": CONNECT_SECONDS,
-        # A server that vanished without a word must not hold a run for hours.
-        "keepalives_idle": 30,
-        "keepalives_interval": 10,
-        "keepalives_count": 3,
-        "tcp_user_timeout": 60_000,
-    }
+    wanted: dict[str, Any] = {"application_name": APPLICATION, **LIMITS}
     given = conninfo_to_dict(dsn)
     return {name: value for name, value in wanted.items() if name not in given}
 

@@ -52,7 +52,8 @@ def commit(
         extra_info: Stored with the snapshot as JSON. With a key `delivery_id`, a commit that finds this delivery
             already committed after `base` does nothing and says so.
         within: Called with an open cursor and the new snapshot id just before COMMIT, to write rows of the same
-            transaction; what it raises undoes everything. It may be called again after a lost round.
+            transaction; what it raises undoes everything, and errors of the database come out as ours. It may be
+            called again after a lost round.
         policy: Limits.
         operations: Further operations of the same snapshot (`lake.ddl`, `lake.views`).
 

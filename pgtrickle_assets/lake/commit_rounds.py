@@ -26,6 +26,7 @@ from pgtrickle_assets.lake.commit_session import (
     PastCommit,
     run_together,
 )
+from pgtrickle_assets.lake.connections import is_lost
 
 if TYPE_CHECKING:
     import psycopg
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     Within = Callable[[Cursor[tuple[Any, ...]], int], None]
 
 _RETRYABLE: Final = frozenset({"23505", "40001", "40P01", "55P03"})
-_LOST: Final = ("08", "57P")
 _UNCERTAIN_SECONDS: Final = 60.0
 
 # The functions of a select list run from left to right: the limits hold for the wait, and the clock is read after it.
@@ -78,6 +78,7 @@ class CommitPolicy:
             they are in a partition that we touch; `table`: always, as DuckDB decides; `file`: never, only the files
             that we change must be as planned (for callers that check their own frontier).
         max_attempts: Rounds before giving up.
+        patience_seconds: No round begins later than this after the first; a lock that is never granted ends there.
         lock_seconds: Longest wait for the catalog lock or a row lock in one round.
         statement_seconds: Longest run of one statement.
         first_pause: Mean pause after the first lost round in seconds; doubles each round up to `longest_pause`.
@@ -86,6 +87,7 @@ class CommitPolicy:
 
     conflict_scope: Literal["partition", "table", "file"] = "partition"
     max_attempts: int = 20
+    patience_seconds: float = 90.0
     lock_seconds: float = 30.0
     statement_seconds: float = 60.0
     first_pause: float = 0.02
@@ -165,15 +167,16 @@ class Attempt:
         Raises:
             LakeUnavailableError: All were lost.
         """
-        rounds, started = self._policy.max_attempts, time.monotonic()
-        for number in range(1, rounds + 1):
+        started, number = time.monotonic(), 0
+        while number < self._policy.max_attempts and time.monotonic() - started < self._policy.patience_seconds:
+            number += 1
             if number > 1:
                 time.sleep(_pause(self._policy, number))
             result = self._run(number)
             if result is not None:
                 return replace(result, seconds=time.monotonic() - started)
         raise LakeUnavailableError(
-            f"the race for a lake snapshot was lost {rounds} times; the last reason was: {self._lost_to}",
+            f"the race for a lake snapshot was lost {number} times; the last reason was: {self._lost_to}",
             hint="Other writers are very busy; try again later.",
         )
 
@@ -278,15 +281,11 @@ class Attempt:
         session.check_written([count for _, count in results[1:-1]])
 
     def _after_error(self, error: psycopg.Error, number: int) -> CommitResult | None:
-        import psycopg
-
         state = error.sqlstate
         self._lost_to = f"{type(error).__name__} ({state or 'connection lost'})"
-        if self.stage == "caller" and state is not None and state not in _RETRYABLE - {"23505"}:
-            raise error
-        if state in _RETRYABLE:
+        if state in (_RETRYABLE - {"23505"} if self.stage == "caller" else _RETRYABLE):
             return None
-        if not isinstance(error, psycopg.OperationalError) or (state and not state.startswith(_LOST)):
+        if not is_lost(error):
             raise self._lake.connections.translate(error) from error
         self._lake.connections.close()
         return self._resolve(number, error) if self.stage == "committing" else None

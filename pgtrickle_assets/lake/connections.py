@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pgtrickle_assets.errors import LakeError, LakeUnavailableError
+from pgtrickle_assets.services.connection_limits import LIMITS
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MAX_IDLE: Final = 4
-_CONNECT_SECONDS: Final = 10
+_LOST: Final = ("08", "25P03", "25P04", "57P")
+"""SQLSTATEs after which the session is gone: broken, ended by a time limit, or by a server that stops."""
+
 _SESSION: Final = """
 SET statement_timeout = '300s'; SET lock_timeout = '60s'; SET idle_in_transaction_session_timeout = '300s';
 SET timezone = 'UTC'; SET datestyle = 'ISO'; SET jit = off
@@ -46,8 +49,7 @@ class Connections:
 
         try:
             given = conninfo_to_dict(self._dsn)
-            given.setdefault("connect_timeout", _CONNECT_SECONDS)
-            given.setdefault("application_name", "pgtrickle lake")
+            given = {"application_name": "pgtrickle lake", **LIMITS, **given}
             connection = psycopg.connect(**given, autocommit=True)  # pyright: ignore[reportArgumentType]
             connection.execute(_SESSION)
         except psycopg.ProgrammingError as error:
@@ -160,7 +162,7 @@ class Connections:
             )
         if state == "42501":
             return LakeError(f"the lake's catalog denies access: {first_line(error)}", hint="Grant the role access.")
-        if isinstance(error, psycopg.OperationalError):
+        if isinstance(error, psycopg.OperationalError) or is_lost(error):
             return LakeUnavailableError(f"the lake's catalog at {self.address()} failed: {first_line(error)}")
         return LakeError(f"the lake's catalog at {self.address()} failed: {first_line(error)}")
 
@@ -194,6 +196,14 @@ class Connections:
                 self._idle.append(connection)
                 return
         connection.close()
+
+
+def is_lost(error: Exception) -> bool:
+    """Whether a driver's error means that its session has ended."""
+    import psycopg
+
+    state = error.sqlstate if isinstance(error, psycopg.Error) else None
+    return state.startswith(_LOST) if state else isinstance(error, psycopg.OperationalError)
 
 
 def _has_news(connection: CatalogConnection) -> bool:

@@ -64,7 +64,7 @@ class RefreshEngine:
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
-        self._open: dict[int, OpenRefresh] = {}
+        self._open: dict[int, tuple[Refreshing, OpenRefresh]] = {}
 
     @classmethod
     @contextmanager
@@ -175,8 +175,9 @@ class RefreshEngine:
             run_id: Goes into history and provenance.
         """
         request = RefreshRequest(None, None, True, run_id, InitiatedBy.MANUAL)
-        opened = taking.prepare_restore(self._refreshing(name), self._row(name), label, request)
-        self._open[opened.prepared.refresh_id] = opened
+        refreshing = self._refreshing(name)
+        opened = taking.prepare_restore(refreshing, self._row(name), label, request)
+        self._open[opened.prepared.refresh_id] = refreshing, opened
         return opened.prepared
 
     def has_source_changes(self) -> bool:
@@ -263,19 +264,21 @@ class RefreshEngine:
         named = partitions if self._is_partitioned(name) else None
         keys = None if named is None else self.project.partition_keys(name, named)
         request = RefreshRequest(keys, cut, full, run_id, InitiatedBy(initiated_by))
-        opened = self._refreshing(name).prepare(request)
-        self._open[opened.prepared.refresh_id] = opened
+        refreshing = self._refreshing(name)
+        opened = refreshing.prepare(request)
+        self._open[opened.prepared.refresh_id] = refreshing, opened
         return opened.prepared
 
     def deliver(self, prepared: PreparedRefresh) -> RefreshResult:
         """Write a prepared refresh into the lake, exactly once."""
-        opened = self._open.pop(prepared.refresh_id, None)
-        if opened is None:
+        found = self._open.pop(prepared.refresh_id, None)
+        if found is None:
             raise ControlError(
                 f"refresh {prepared.refresh_id} of {prepared.stream_table} was not prepared here, or is delivered.",
                 hint="Refresh the stream table again.",
             )
-        return self._refreshing(str(prepared.stream_table)).deliver(opened)
+        refreshing, opened = found
+        return refreshing.deliver(opened)
 
     def refresh(self, name: str, **request: Any) -> RefreshResult:
         """Prepare and deliver."""

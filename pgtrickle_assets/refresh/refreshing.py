@@ -366,8 +366,7 @@ class Refreshing:
                     raise
                 raise give_up(error) from error
         if result is None:
-            with self.lake.connection() as connection, connection.transaction(), connection.cursor() as cursor:
-                self._record(cursor, opened, writes, delivery_id, None, clock)
+            patiently(lambda: self._record_alone(opened, writes, delivery_id, clock))
             return self._result(opened, writes, clock, None, DeliveryStatus.DELIVERED, None)
         self._note_commit(prepared.refresh_id, result, clock)
         return self._result(opened, writes, clock, result.snapshot_id, DeliveryStatus.DELIVERED, None)
@@ -398,6 +397,14 @@ class Refreshing:
                 history.add_phases(connection, refresh_id, phases)
         except (psycopg.Error, PgTrickleError) as error:
             logger.warning("The times of refresh %d were not recorded: %s", refresh_id, error)
+
+    def _record_alone(self, opened: OpenRefresh, writes: Sequence[TableWrite], delivery_id: str, clock: _Clock) -> None:
+        """The same as `_record`, in a transaction of its own that makes no snapshot."""
+        # Safe to repeat: the answer to an earlier COMMIT may have been lost.
+        if self._status(delivery_id) is DeliveryStatus.DELIVERED:
+            return
+        with self.lake.connection() as connection, connection.transaction(), connection.cursor() as cursor:
+            self._record(cursor, opened, writes, delivery_id, None, clock)
 
     def _record(
         self,
@@ -478,7 +485,6 @@ class Refreshing:
     ) -> RefreshResult:
         prepared = opened.prepared
         result = _result_write(writes, self.definition.name)
-        table = self.lake.table(self.definition.name)
         counts = self._partition_counts(result) if result is not None and error is None else {}
         return RefreshResult(
             stream_table=self.definition.name,
@@ -494,7 +500,7 @@ class Refreshing:
             snapshot=snapshot,
             cut=prepared.cut,
             frontier={window.relation: window.until for window in prepared.windows},
-            row_count=self.lake.scan(table).row_count if table is not None else 0,
+            row_count=patiently(self._row_count),
             touched_partitions=tuple(sorted(counts)),
             partition_rows={},
             statements=prepared.statements,
@@ -504,6 +510,10 @@ class Refreshing:
             delivery_status=status.value,
             error=error,
         )
+
+    def _row_count(self) -> int:
+        table = self.lake.table(self.definition.name)
+        return 0 if table is None else self.lake.scan(table).row_count
 
     def _partition_counts(self, result: TableWrite) -> dict[str, int]:
         """Changed rows per partition key."""

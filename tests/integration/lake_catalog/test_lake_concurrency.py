@@ -23,7 +23,8 @@ from lake_writers import (
     replace_partition,
 )
 
-from pgtrickle_assets.errors import LakeConflictError, LakeUnavailableError
+from pgtrickle_assets.errors import LakeConflictError, LakeError, LakeUnavailableError
+from pgtrickle_assets.lake.bootstrap import lock_key
 from pgtrickle_assets.lake.catalog import Lake
 from pgtrickle_assets.lake.commit import CommitPolicy, commit, find_commit
 from pgtrickle_assets.lake.commit_session import CatalogOperation, CommitSession
@@ -176,8 +177,6 @@ def test_a_snapshot_id_taken_by_a_writer_without_the_lock_is_waited_for(pair: Pa
 
 
 def test_a_lock_that_is_held_too_long_is_an_error_that_says_so(pair: Pair) -> None:
-    from pgtrickle_assets.lake.bootstrap import lock_key
-
     pair.create(DEFINITION)
     files = pair.files(pair.table(EVENTS), [{"writer": 1, "n": 1}])
     policy = CommitPolicy(max_attempts=2, lock_seconds=0.3, first_pause=0.01)
@@ -186,6 +185,16 @@ def test_a_lock_that_is_held_too_long_is_an_error_that_says_so(pair: Pair) -> No
         with pytest.raises(LakeUnavailableError, match="LockNotAvailable"):
             pair.commit(TableChange(EVENTS, added_files=files), policy=policy)
     assert pair.commit(TableChange(EVENTS, added_files=files), policy=policy).attempts == 1
+
+
+def test_a_lock_that_is_never_granted_ends_the_commit_when_its_patience_ends(pair: Pair) -> None:
+    pair.create(DEFINITION)
+    files = pair.files(pair.table(EVENTS), [{"writer": 1, "n": 1}])
+    policy = CommitPolicy(lock_seconds=0.3, patience_seconds=0.5, first_pause=0.01)
+    with psycopg.connect(pair.location.catalog_dsn) as other:
+        other.execute("SELECT pg_advisory_xact_lock(%s, %s)", lock_key("main"))
+        with pytest.raises(LakeUnavailableError, match="lost 2 times"):
+            pair.commit(TableChange(EVENTS, added_files=files), policy=policy)
 
 
 class CommitInBetween(CatalogOperation):
@@ -234,7 +243,7 @@ def test_an_error_of_the_caller_undoes_everything(pair: Pair) -> None:
 
     with pytest.raises(RuntimeError, match="no"):
         pair.commit(TableChange(EVENTS, deletes=deletes), within=fail)
-    with pytest.raises(psycopg.errors.UniqueViolation):
+    with pytest.raises(LakeError, match="duplicate key"):
         pair.commit(
             TableChange(EVENTS, deletes=deletes),
             within=lambda cursor, snapshot: cursor.execute(
