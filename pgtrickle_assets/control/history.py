@@ -10,7 +10,7 @@ from pgtrickle_assets.control.database import as_json, fetch, fetch_one, run, sc
 from pgtrickle_assets.control.owner import is_certainly_dead, this_process
 from pgtrickle_assets.control.scrub import scrub
 from pgtrickle_assets.control.statuses import InitiatedBy, RefreshStatus, StrategyName
-from pgtrickle_assets.errors import ControlError
+from pgtrickle_assets.errors import ControlError, DeliveryOwnerLostError
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -401,5 +401,8 @@ def _require_running(handle: Handle, refresh_id: int, touched: int) -> None:
     if touched:
         return
     row = get(handle, refresh_id)
-    state = "is not in the history" if row is None else f"is {row.status}, not {RefreshStatus.RUNNING}"
-    raise ControlError(f"Refresh {refresh_id} {state}.", hint="Refresh the stream table again.")
+    hint = "Refresh the stream table again."
+    if row is None:
+        raise ControlError(f"Refresh {refresh_id} is not in the history.", hint=hint)
+    # Only its own process ends a refresh, unless another one took that for dead.
+    raise DeliveryOwnerLostError(f"Refresh {refresh_id} is {row.status}, not {RefreshStatus.RUNNING}.", hint=hint)

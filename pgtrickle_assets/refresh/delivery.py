@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pgtrickle_assets.errors import (
+    DeliveryOwnerLostError,
     LakeConflictError,
     LakeUnavailableError,
     StaleFrontierError,
@@ -88,6 +89,7 @@ def deliver(
 
     Raises:
         StaleFrontierError: Another run did the work.
+        DeliveryOwnerLostError: This process was taken for dead.
         TransientError: Still failing after the last attempt, or the catalog was away longer than
             `CATALOG_PATIENCE_SECONDS`.
         PgTrickleError: Failed for good.
@@ -104,8 +106,10 @@ def deliver(
                 return CommitResult(landed, number, 0.0, repeated=True)
             pause = pause_seconds(number, error)
             allowed = patiently(lambda error=error, pause=pause: attempts.failed(error, pause))
-            # A frontier that moved means that someone else did the work: no attempt will change that.
-            passing = isinstance(error, TransientError) and not isinstance(error, StaleFrontierError)
+            # Someone else did the work, or was told to: no attempt will change that.
+            passing = isinstance(error, TransientError) and not isinstance(
+                error, StaleFrontierError | DeliveryOwnerLostError
+            )
             if not (passing and allowed and number < attempts.limit):
                 raise
         time.sleep(pause)

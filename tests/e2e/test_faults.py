@@ -168,8 +168,11 @@ def _back_later(rig: Rig) -> Verdict:
 
 def _refuse(status: bytes) -> Callable[[Rig], Verdict]:
     """The next two requests to S3 are answered with a status."""
-    answer = b"HTTP/1.1 " + status + b"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-    return lambda rig: _next_requests(rig, answer)
+    return lambda rig: _next_requests(rig, _answer(status))
+
+
+def _answer(status: bytes) -> bytes:
+    return b"HTTP/1.1 " + status + b"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 def _next_requests(rig: Rig, verdict: Verdict, hits: int = 2) -> Verdict:
@@ -178,8 +181,7 @@ def _next_requests(rig: Rig, verdict: Verdict, hits: int = 2) -> Verdict:
 
 
 def _deny(rig: Rig) -> Verdict:
-    answer = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-    return _next_requests(rig, answer, hits=1000)
+    return _next_requests(rig, _answer(b"403 Forbidden"), hits=1000)
 
 
 def _jump(seconds: int) -> Callable[[Rig], Verdict]:
@@ -278,7 +280,7 @@ CELLS = [
 NOT_DELIVERED = {
     **dict.fromkeys(product(["S3 denies"], ["before upload", "during upload", "after upload"]), "denied"),
     **dict.fromkeys(
-        product(["clock jumps ahead"], ["during upload", "after upload", "in the transaction"]),
+        product(["clock jumps ahead"], ["before upload", "during upload", "after upload", "in the transaction"]),
         "DeliveryOwnerLostError",
     ),
 }
@@ -430,6 +432,16 @@ def test_a_serialization_failure_is_tried_again(rig: Rig, show: Show) -> None:
     show("serialization failure", "during commit", outcome, seconds)
     assert "delivered (first try)" in outcome
     assert "could not serialize access" in rig.server.log_path.read_text(encoding="utf-8")
+
+
+@pytest.mark.nightly
+def test_an_s3_that_stays_away_is_given_up(rig: Rig, show: Show) -> None:
+    busy = Trap("request", ANY_REQUEST, lambda: _answer(b"503 Slow Down"), hits=1000)
+    outcome, seconds = deliver(rig, lambda: _laid(rig.s3, busy))
+    show("S3 answers 503 for good", "before upload", outcome, seconds)
+    assert "DeliveryGivenUpError" in outcome
+    assert seconds < BOUND_SECONDS
+    expect_right(rig.system)
 
 
 @pytest.mark.nightly

@@ -7,7 +7,7 @@ import pytest
 from pgtrickle_assets.control import delivery, history, registry
 from pgtrickle_assets.control.history import RefreshOutcome
 from pgtrickle_assets.control.statuses import InitiatedBy, StrategyName, StreamTableStatus
-from pgtrickle_assets.errors import ControlError
+from pgtrickle_assets.errors import ControlError, DeliveryOwnerLostError
 from pgtrickle_assets.query.types import TableName
 
 ORDERS = TableName("silver", "orders")
@@ -128,7 +128,7 @@ def test_a_skipped_refresh_says_why(catalog, pgt_id):
 def test_a_finished_refresh_cannot_complete_again(catalog, pgt_id):
     refresh_id = start(catalog, pgt_id)
     history.fail(catalog, refresh_id, "boom", permanent=False)
-    with pytest.raises(ControlError, match="is FAILED"):
+    with pytest.raises(DeliveryOwnerLostError, match="is FAILED"):
         history.complete(catalog, refresh_id, outcome())
     with pytest.raises(ControlError, match="not in the history"):
         history.complete(catalog, 4711, outcome())

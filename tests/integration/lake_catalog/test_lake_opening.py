@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -51,6 +52,16 @@ def test_a_catalog_schema_may_have_any_name(database: str, tmp_path: Path) -> No
     pair.duckdb("INSERT INTO gold.t VALUES (3)")
     pair.check(NAME)
     pair.long_lived.close()
+
+
+def test_a_server_that_vanishes_is_noticed_within_a_minute(database: str, tmp_path: Path) -> None:
+    lake = Lake.bootstrap(location_in(database, tmp_path, "main"))
+    with lake.connection() as connection, socket.socket(fileno=socket.dup(connection.fileno())) as wire:
+        limits = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        idle, interval, number = (wire.getsockopt(socket.IPPROTO_TCP, limit) for limit in limits)
+        assert wire.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert idle + interval * number <= 60
+        assert 0 < wire.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) <= 60_000
 
 
 @pytest.mark.parametrize("prefix", ["", "file://"])
