@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from pgtrickle_assets.errors import QueryError
-from pgtrickle_assets.query import aggregate_calls, special_calls
+from pgtrickle_assets.query import aggregate_calls, patterns, special_calls
 from pgtrickle_assets.query.casts import output_text
 from pgtrickle_assets.query.coercion import convert, postgres_name
 from pgtrickle_assets.query.functions import signatures
@@ -183,7 +183,7 @@ def _substring(analyzer: Analyzer, node: exp.Substring) -> Expression:
     if length is not None:
         args.append(analyzer.analyze(length))
     if len(args) == 2 and args[1].type.name in ("unknown", "varchar"):
-        return special_calls.substring_pattern(args[0], args[1], line)
+        return patterns.substring_pattern(args[0], args[1], line)
     return resolved(analyzer, "substring", args, line)
 
 

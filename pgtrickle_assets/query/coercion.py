@@ -55,6 +55,17 @@ def is_unknown_text(expression: Expression) -> bool:
     return isinstance(expression, Literal) and expression.type == UNKNOWN
 
 
+def constant_text(expression: Expression, what: str, line: int | None) -> str:
+    """The text of a constant argument.
+
+    Raises:
+        QueryError: It is not a constant.
+    """
+    if isinstance(expression, Literal) and expression.type in (UNKNOWN, VARCHAR) and expression.value is not None:
+        return str(expression.value)
+    raise QueryError(f"{what} must be a constant", line=line)
+
+
 def number_literal(text: str) -> Literal:
     """A numeric constant as PostgreSQL types it: integer, bigint, or numeric with the written digits."""
     if re.fullmatch(r"\d+", text):

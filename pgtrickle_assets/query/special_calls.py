@@ -1,6 +1,6 @@
-"""Calls whose meaning depends on a constant argument: patterns, fields, formats, zones, JSON paths.
+"""Calls whose meaning depends on a constant argument: fields, formats, zones, JSON paths.
 
-Sources: PostgreSQL 18 documentation 9.7 (patterns), 9.9 (dates and times), 9.16 (JSON).
+Sources: PostgreSQL 18 documentation 9.9 (dates and times), 9.16 (JSON).
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from pgtrickle_assets.errors import QueryError
+from pgtrickle_assets.query import patterns
 from pgtrickle_assets.query.casts import to_text
-from pgtrickle_assets.query.coercion import convert, is_unknown_text, postgres_name
+from pgtrickle_assets.query.coercion import constant_text, convert, is_unknown_text, postgres_name
 from pgtrickle_assets.query.functions.datetimes import FRACTION_FIELDS, INTEGER_FIELDS, split_format
 from pgtrickle_assets.query.operators import call
 from pgtrickle_assets.query.parse import line_of
 from pgtrickle_assets.query.plan import Call, Expression, Literal
-from pgtrickle_assets.query.rewrite import negation
 from pgtrickle_assets.query.types import (
-    BOOLEAN,
     DATE,
     FLOAT64,
     INT32,
@@ -28,7 +27,6 @@ from pgtrickle_assets.query.types import (
     JSON,
     TIMESTAMP,
     TIMESTAMPTZ,
-    UNKNOWN,
     VARCHAR,
     ColumnType,
     decimal,
@@ -53,17 +51,6 @@ _FRACTION_TYPES = {
     "epoch": decimal(20, 6), "second": decimal(8, 6), "milliseconds": decimal(8, 3), "microseconds": decimal(14, 0),
 }  # fmt: skip
 _INTERVAL_FIELDS = ("epoch", "day", "hour", "minute", "second", "milliseconds", "microseconds")
-
-
-def constant_text(expression: Expression, what: str, line: int | None) -> str:
-    """The text of a constant argument.
-
-    Raises:
-        QueryError: It is not a constant.
-    """
-    if isinstance(expression, Literal) and expression.type in (UNKNOWN, VARCHAR) and expression.value is not None:
-        return str(expression.value)
-    raise QueryError(f"{what} must be a constant", line=line)
 
 
 def field_of(source: Expression, field: str, kind: ColumnType | None, line: int | None) -> Expression:
@@ -158,110 +145,6 @@ def _timezone(_: Analyzer, __: str, args: list[Expression], line: int | None) ->
     return at_zone(args[1], args[0], line) if len(args) == 2 else None
 
 
-def like_pattern(pattern: str, escape: str) -> str:
-    """A LIKE pattern with backslash as escape and escapes only where both engines accept them."""
-    result: list[str] = []
-    index = 0
-    while index < len(pattern):
-        char = pattern[index]
-        if escape and char == escape:
-            index += 1
-            if index >= len(pattern):
-                raise ValueError("LIKE pattern must not end with escape character")
-            char = pattern[index]
-            result.append(f"\\{char}" if char in "%_\\" else char)
-        else:
-            result.append("\\\\" if char == "\\" else char)
-        index += 1
-    return "".join(result)
-
-
-def _like(function: str) -> Callable[[Analyzer, Any], Expression]:
-    def handle(analyzer: Analyzer, node: Any) -> Expression:
-        return _like_test(analyzer, function, node, "\\")
-
-    return handle
-
-
-def _like_test(analyzer: Analyzer, function: str, node: Any, escape: str) -> Expression:
-    line = line_of(node)
-    if isinstance(node.expression, (exp.Any, exp.All)):
-        raise QueryError("LIKE ANY/ALL is not supported", line=line, hint="Write the patterns with OR or AND.")
-    subject, pattern = (convert(analyzer.analyze(part), VARCHAR) for part in (node.this, node.expression))
-    if isinstance(pattern, Literal) and pattern.value is not None:
-        try:
-            pattern = Literal(like_pattern(str(pattern.value), escape), VARCHAR)
-        except ValueError as error:
-            raise QueryError(str(error), line=line) from error
-    elif escape != "\\":
-        raise QueryError("ESCAPE needs a constant pattern", line=line)
-    if subject.type != VARCHAR:
-        raise QueryError(f"LIKE needs text, not {postgres_name(subject.type)}", line=line)
-    test: Expression = call(function, BOOLEAN, subject, pattern)
-    return negation(test) if node.args.get("negate") else test
-
-
-def _escape(analyzer: Analyzer, node: exp.Escape) -> Expression:
-    inner = node.this
-    negate = isinstance(inner, exp.Not)
-    inner = inner.this if negate else inner
-    test = _like_test(analyzer, "ilike" if isinstance(inner, exp.ILike) else "like", inner, node.expression.name)
-    return negation(test) if negate else test
-
-
-_PORTABLE = re.compile(r"(?:[^\\]|\\[dwsDWS.^$*+?()\[\]{}|/\\\-])*", re.DOTALL)
-
-
-def regular_expression(expression: Expression, flags: str, line: int | None) -> Literal:
-    """A constant pattern that means the same to PostgreSQL, Java and RE2.
-
-    Raises:
-        QueryError: It is no constant, or uses syntax that the engines read differently.
-    """
-    text = constant_text(expression, "a regular expression", line)
-    odd = not _PORTABLE.fullmatch(text) or "(?" in text or "[[" in text or text.startswith("***")
-    if odd:
-        raise QueryError(
-            f"the regular expression {text!r} uses syntax that PostgreSQL and Spark read differently", line=line
-        )
-    # PostgreSQL's dot matches a newline.
-    modes = "s" + ("i" if "i" in flags else "")
-    return Literal(f"(?{modes}){text}", VARCHAR)
-
-
-def _regexp(flags: str) -> Callable[[Analyzer, Any], Expression]:
-    def handle(analyzer: Analyzer, node: Any) -> Expression:
-        line = line_of(node)
-        pattern = regular_expression(analyzer.analyze(node.expression), flags, line)
-        subject = convert(analyzer.analyze(node.this), VARCHAR)
-        test: Expression = call("regexp_like", BOOLEAN, subject, pattern)
-        return negation(test) if node.args.get("negate") else test
-
-    return handle
-
-
-def substring_pattern(subject: Expression, pattern: Expression, line: int | None) -> Expression:
-    """substring(text from pattern): the first group, or the whole match without groups; NULL without a match."""
-    literal = regular_expression(pattern, "", line)
-    groups = len(re.findall(r"(?<!\\)\((?!\?)", str(literal.value)))
-    return Call("regexp_substring", (convert(subject, VARCHAR), literal, Literal(1 if groups else 0, INT32)), VARCHAR)
-
-
-def _regexp_replace(_: Analyzer, __: str, args: list[Expression], line: int | None) -> Expression | None:
-    if len(args) not in (3, 4):
-        return None
-    flags = constant_text(args[3], "the flags of regexp_replace", line) if len(args) == 4 else ""
-    if set(flags) - {"g", "i"}:
-        raise QueryError(f"regexp_replace flags {flags!r} are not supported", line=line)
-    pattern = regular_expression(args[1], flags, line)
-    replacement = constant_text(args[2], "the replacement of regexp_replace", line)
-    if re.search(r"[\\$&]", replacement):
-        raise QueryError("regexp_replace with references in the replacement is not supported", line=line)
-    subject = convert(args[0], VARCHAR)
-    options = Literal("g" if "g" in flags else "", VARCHAR)
-    return call("regexp_replace", VARCHAR, subject, pattern, Literal(replacement, VARCHAR), options)
-
-
 def _pad(_: Analyzer, name: str, args: list[Expression], line: int | None) -> Expression | None:
     if len(args) != 2:
         return None
@@ -328,7 +211,7 @@ FUNCTIONS: dict[str, Handler] = {
     "date_trunc": _date_trunc,
     "to_char": _to_char,
     "timezone": _timezone,
-    "regexp_replace": _regexp_replace,
+    **patterns.FUNCTIONS,
     "lpad": _pad,
     "rpad": _pad,
     "array_append": _array_element,
@@ -339,11 +222,7 @@ FUNCTIONS: dict[str, Handler] = {
 HANDLERS: dict[type, Callable[[Any, Any], Expression]] = {
     exp.Extract: _extract,
     exp.AtTimeZone: _at_time_zone,
-    exp.Like: _like("like"),
-    exp.ILike: _like("ilike"),
-    exp.Escape: _escape,
-    exp.RegexpLike: _regexp(""),
-    exp.RegexpILike: _regexp("i"),
+    **patterns.HANDLERS,
     exp.JSONExtract: _json("json_value", JSON),
     exp.JSONExtractScalar: _json("json_text", VARCHAR),
     exp.JSONBExtract: _json("json_value", JSON),

@@ -216,7 +216,17 @@ def _at_zone(emission: Emission) -> str:
         return f"({moment} AT TIME ZONE {zone})"
     if emission.types[0].name == "timestamptz":
         return f"CAST(from_utc_timestamp({moment}, {zone}) AS TIMESTAMP_NTZ)"
-    return f"to_utc_timestamp(CAST({moment} AS TIMESTAMP), {zone})"
+    # An hour that comes twice is the later one to PostgreSQL, the earlier to Spark: of the two readings, the one with
+    # the offset of the next day is taken where it reads back the same.
+    local = f"CAST({moment} AS TIMESTAMP)"
+    later = f"to_utc_timestamp({local} + INTERVAL 1 DAY, {zone}) - INTERVAL 1 DAY"
+
+    def body(names: tuple[str, ...]) -> str:
+        (after,) = names
+        return f"(CASE WHEN from_utc_timestamp({after}, {zone}) = {local} THEN {after} ELSE {earlier} END)"
+
+    earlier = f"to_utc_timestamp({local}, {zone})"
+    return emission.writer.let((later,), body)
 
 
 def _pieces(emission: Emission) -> str:

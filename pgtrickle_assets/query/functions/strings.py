@@ -8,6 +8,7 @@ from __future__ import annotations
 from pgtrickle_assets.query.functions.registry import Emission, register
 from pgtrickle_assets.query.functions.signatures import define
 from pgtrickle_assets.query.plan import Literal
+from pgtrickle_assets.query.render_types import text_literal
 
 
 def _is_literal_at_least(emission: Emission, index: int, low: int) -> bool:
@@ -71,7 +72,85 @@ def _like(*, fold: bool) -> None:
 
 
 def _split_part(emission: Emission) -> str:
-    return f"split_part({', '.join(emission.args)})"
+    """An empty delimiter splits nothing; DuckDB would split at every character."""
+    text, by, index = emission.args
+    if emission.spark or (isinstance(emission.call.args[1], Literal) and emission.call.args[1].value):
+        return f"split_part({text}, {by}, {index})"
+    whole = f"CASE WHEN {index} IN (1, -1) THEN {text} WHEN {index} IS NOT NULL AND {text} IS NOT NULL THEN '' END"
+    return f"(CASE WHEN {by} = '' THEN {whole} ELSE split_part({text}, {by}, {index}) END)"
+
+
+def _pad(name: str) -> None:
+    def emit(emission: Emission) -> str:
+        text, length, fill = emission.args
+        literal = emission.call.args[2]
+        if emission.spark or (isinstance(literal, Literal) and literal.value):
+            return f"{name}({text}, {length}, {fill})"
+        # DuckDB has an error for an empty filling.
+        cut = f"left({text}, greatest({length}, 0))"
+        filled = f"{name}({text}, {length}, coalesce(nullif({fill}, ''), ' '))"
+        return f"(CASE WHEN {fill} = '' THEN {cut} ELSE {filled} END)"
+
+    register(name, emit)
+
+
+def _upper(emission: Emission) -> str:
+    """One character for each, as PostgreSQL does; a lengthening case mapping (ß, ligatures) is left out."""
+    (text,) = emission.args
+    if not emission.spark:
+        return f"array_to_string(list_transform(string_split({text}, 'ß'), lambda part: upper(part)), 'ß')"
+
+    def body(names: tuple[str, ...]) -> str:
+        (name,) = names
+        single = "CASE WHEN char_length(upper(c)) = 1 THEN upper(c) ELSE c END"
+        apart = f"array_join(transform(split({name}, '', -1), c -> {single}), '')"
+        same = f"char_length(upper({name})) = char_length({name})"
+        return f"(CASE WHEN {same} THEN upper({name}) ELSE {apart} END)"
+
+    return emission.writer.let((text,), body)
+
+
+def _initcap(emission: Emission) -> str:
+    """Words are runs of letters and digits."""
+    (text,) = emission.args
+    runs = text_literal(r"[\p{L}\p{Nl}0-9]+|[^\p{L}\p{Nl}0-9]+", emission.writer.dialect)
+    lower = _lower_text("substring(w, 2)", spark=emission.spark)
+    if emission.spark:
+        first = "CASE WHEN char_length(upper(substring(w, 1, 1))) = 1 THEN upper(substring(w, 1, 1))"
+        word = f"concat({first} ELSE substring(w, 1, 1) END, {lower})"
+        return f"array_join(transform(regexp_extract_all({text}, {runs}, 0), w -> {word}), '')"
+    first = "CASE WHEN w[1] = 'ß' THEN 'ß' ELSE upper(w[1]) END"
+    words = f"list_transform(regexp_extract_all({text}, {runs}), lambda w: {first} || {lower})"
+    return f"array_to_string({words}, '')"
+
+
+def _lower_text(text: str, *, spark: bool) -> str:
+    # Java lowers a last sigma to another letter, and a dotted I to two.
+    return f"lower(translate({text}, '\u03a3\u0130', '\u03c3i'))" if spark else f"lower({text})"
+
+
+def _chr(emission: Emission) -> str:
+    """The character of a code point; Spark's chr counts modulo 256."""
+    (code,) = emission.args
+    if not emission.spark:
+        wrong = "error('invalid code for chr()')"
+        return f"(CASE WHEN {code} > 0 THEN chr({code}) WHEN {code} IS NOT NULL THEN {wrong} END)"
+    valid = f"{code} BETWEEN 1 AND 55295 OR {code} BETWEEN 57344 AND 1114111"
+    text = f"decode(unhex(lpad(hex(CAST({code} AS BIGINT)), 8, '0')), 'UTF-32')"
+    wrong = "CAST(raise_error('invalid code for chr()') AS STRING)"
+    return f"(CASE WHEN {valid} THEN {text} WHEN {code} IS NOT NULL THEN {wrong} END)"
+
+
+def _to_hex(emission: Emission) -> str:
+    """Negative numbers are shown as two's complements of their type's width."""
+    (number,) = emission.args
+    if emission.spark:
+        if emission.types[0].name == "int32":
+            number = f"(CASE WHEN {number} < 0 THEN {number} + 4294967296L ELSE {number} END)"
+        return f"lower(hex({number}))"
+    if emission.types[0].name == "int32":
+        number = f"(CASE WHEN {number} < 0 THEN {number} + 4294967296 ELSE {number} END)"
+    return f"lower(to_hex({number}))"
 
 
 def _overlay(emission: Emission) -> str:
@@ -83,7 +162,8 @@ def _overlay(emission: Emission) -> str:
 
 def _regexp_replace(emission: Emission) -> str:
     r"""All matches with flag g, else the first; the replacement uses \\1 in PostgreSQL and DuckDB, $1 in Spark."""
-    text, pattern, replacement, flags = emission.args
+    text, _, replacement, flags = emission.args
+    pattern = _pattern(emission, 1)
     literal = emission.call.args[3]
     options = str(literal.value) if isinstance(literal, Literal) else ""
     if not emission.spark:
@@ -101,11 +181,33 @@ def _regexp_replace(emission: Emission) -> str:
     return emission.writer.let((text, f"regexp_instr({text}, {pattern})", f"regexp_substr({text}, {pattern})"), first)
 
 
-def _spark_only_first(emission: Emission) -> str:
-    text, pattern, group = emission.args
+def _pattern(emission: Emission, index: int) -> str:
+    """A pattern; RE2 folds all letters, Java only those of ASCII unless told."""
+    text = emission.args[index]
+    return text.replace("(?si)", "(?siu)", 1) if emission.spark else text
+
+
+def _regexp_like(emission: Emission) -> str:
+    text, pattern = emission.args[0], _pattern(emission, 1)
+    return f"({text} RLIKE {pattern})" if emission.spark else f"regexp_matches({text}, {pattern})"
+
+
+def _regexp_substring(emission: Emission) -> str:
+    text, group = emission.args[0], emission.args[2]
+    return f"(CASE WHEN {_regexp_like(emission)} THEN regexp_extract({text}, {_pattern(emission, 1)}, {group}) END)"
+
+
+def _regexp_match(emission: Emission) -> str:
+    text, pattern = emission.args[0], _pattern(emission, 1)
+    parts = ", ".join(f"regexp_extract({text}, {pattern}, {group})" for group in emission.args[2:])
+    return f"(CASE WHEN {_regexp_like(emission)} THEN {f'array({parts})' if emission.spark else f'[{parts}]'} END)"
+
+
+def _regexp_count(emission: Emission) -> str:
+    text, pattern = emission.args[0], _pattern(emission, 1)
     if emission.spark:
-        return f"(CASE WHEN {text} RLIKE {pattern} THEN regexp_extract({text}, {pattern}, {group}) END)"
-    return f"(CASE WHEN regexp_matches({text}, {pattern}) THEN regexp_extract({text}, {pattern}, {group}) END)"
+        return f"regexp_count({text}, {pattern})"
+    return f"CAST(len(regexp_extract_all({text}, {pattern})) AS INTEGER)"
 
 
 register("length", "char_length({0})", "CAST(length({0}) AS INTEGER)")
@@ -113,10 +215,17 @@ for _name in ("length", "char_length", "character_length"):
     define(f"{_name}(text) -> int4", canonical="length")
 register("octet_length", "octet_length({0})", "CAST(strlen({0}) AS INTEGER)")
 define("octet_length(text) -> int4")
-register("lower", "lower({0})")
+register("lower", lambda emission: _lower_text(emission.args[0], spark=emission.spark))
 define("lower(text) -> text")
-register("upper", "upper({0})")
+register("upper", _upper)
 define("upper(text) -> text")
+register("initcap", _initcap)
+define("initcap(text) -> text")
+register("chr", _chr)
+define("chr(int4) -> text")
+register("to_hex", _to_hex)
+define("to_hex(int4) -> text")
+define("to_hex(int8) -> text")
 register("substring", _substring)
 for _name in ("substring", "substr"):
     define(f"{_name}(text, int4) -> text", canonical="substring")
@@ -141,13 +250,14 @@ _side("left")
 _side("right")
 define("left(text, int4) -> text")
 define("right(text, int4) -> text")
-register("lpad", "lpad({0}, {1}, {2})")
-register("rpad", "rpad({0}, {1}, {2})")
+_pad("lpad")
+_pad("rpad")
 define("lpad(text, int4, text) -> text")
 define("rpad(text, int4, text) -> text")
 register("repeat", "repeat({0}, {1})")
 define("repeat(text, int4) -> text")
-register("reverse", "reverse({0})")
+# DuckDB keeps what forms one letter together.
+register("reverse", "reverse({0})", "array_to_string(list_reverse(string_split({0}, '')), '')")
 define("reverse(text) -> text")
 register("starts_with", "startswith({0}, {1})", "starts_with({0}, {1})")
 define("starts_with(text, text) -> bool")
@@ -162,6 +272,8 @@ define("overlay(text, text, int4) -> text")
 define("overlay(text, text, int4, int4) -> text")
 _like(fold=False)
 _like(fold=True)
-register("regexp_like", "({0} RLIKE {1})", "regexp_matches({0}, {1})")
+register("regexp_like", _regexp_like)
+register("regexp_count", _regexp_count)
+register("regexp_match", _regexp_match, strict=False)
 register("regexp_replace", _regexp_replace)
-register("regexp_substring", _spark_only_first, strict=False)
+register("regexp_substring", _regexp_substring, strict=False)

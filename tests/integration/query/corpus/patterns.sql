@@ -1,0 +1,11 @@
+-- Patterns, letters of other alphabets, and what the engines would match differently.
+SELECT x, x ~ 'a$' AS a, x ~ '\w' AS b, x ~ '[\w]' AS c, x ~ '\d' AS d, x ~ '\s' AS e, x ~ '\W' AS f, x ~* 'ä' AS g, x ILIKE 'ä' AS h FROM (VALUES (E'a\n'), ('a'), ('ä'), ('Ä'), ('٣'), (' '), (E'\u2003'), (E'\u000b'), (NULL)) v(x);
+SELECT x, x ~ '^[]a&&b^-]+$' AS a, x ~ 'a{x' AS b, x ~ '\[\d{1,2}\]' AS c, x ~ '[\w.-]+@[\w-]+\.\w+' AS d FROM (VALUES ('[]'), ('a&b'), ('^-'), ('a{x'), ('[12]'), ('ä.b@c-d.org')) v(x);
+SELECT x, regexp_replace(x, '(\d+)(\.\d+)?', 'N') AS a, substring(x from '\d+') AS b, regexp_count(x, '\d') AS c, (regexp_match(x, '(\w+)-(\w+)'))[2] AS d, regexp_match(x, '[a-z]+') AS e, regexp_substr(x, '[^-]+') AS f, regexp_like(x, 'A', 'i') AS g FROM (VALUES ('12.5-ab'), ('äb-cd 7'), (''), (NULL)) v(x);
+SELECT regexp_replace(s, '\s+$', '') AS a, regexp_replace(s, '[^a-z]+', '-', 'g') AS b, regexp_replace(s, 'P', 'x', 'gi') AS c FROM t;
+SELECT s SIMILAR TO '(a|B)%' AS a, s SIMILAR TO '%\_50\%' AS b, s NOT SIMILAR TO '_____' AS c, s SIMILAR TO 'a.b.c' AS d, s SIMILAR TO '[^a-z]%' AS e, s SIMILAR TO '%#_50#%' ESCAPE '#' AS f FROM t;
+SELECT s LIKE ANY (ARRAY['a%', 'B%']) AS a, s NOT LIKE ALL (ARRAY['a%', NULL]) AS b, s ILIKE ANY (ARRAY['A%', 'b%']) AS c, s LIKE ALL (ARRAY['a%', '%e']) AS d FROM t;
+SELECT x, upper(x) AS u, lower(x) AS l, initcap(x) AS i, reverse(x) AS r FROM (VALUES ('straße'), ('İ'), ('ŉ'), ('ΑΣ'), ('hello WORLD o''neil 2nd-äpfel'), (E'e\u0301😀'), (''), (NULL)) v(x);
+SELECT chr(65) AS b, chr(233) AS c, chr(128512) AS d, to_hex(255) AS e, to_hex(-1) AS f, to_hex(-1::int8) AS g, to_hex(a) AS h, to_hex(b) AS i FROM t;
+SELECT ascii(s) AS a, strpos(s, '') AS b, split_part(s, '', 1) AS c, split_part(s, '', 2) AS d, repeat(s, -1) AS e, rpad(s, -1) AS f, lpad(s, 9, '') AS g, split_part(s, 'p', id - 3) AS h FROM t WHERE id <> 3;
+SELECT x, x AT TIME ZONE 'Europe/Berlin' AS a, x AT TIME ZONE 'America/New_York' AS b, x AT TIME ZONE 'Australia/Lord_Howe' AS c FROM (VALUES (TIMESTAMP '2024-10-27 02:30'), ('2024-10-27 02:00'), ('2024-10-27 03:00'), ('2024-10-27 01:59:59.999'), ('2024-03-31 02:30'), ('2024-03-31 01:30'), ('2024-03-30 02:30'), ('2024-11-03 01:30'), ('2024-03-10 02:30'), ('2024-04-07 01:45'), ('2024-10-06 02:15'), ('1890-01-01 00:00'), (NULL)) v(x);
