@@ -13,14 +13,14 @@ from sqlglot import exp
 
 from pgtrickle_assets.errors import QueryError
 from pgtrickle_assets.query import numeric_statistics
-from pgtrickle_assets.query.casts import to_text
 from pgtrickle_assets.query.coercion import convert, postgres_name
 from pgtrickle_assets.query.frames import window_frame
 from pgtrickle_assets.query.functions.numbers import as_decimal, quotient_type
+from pgtrickle_assets.query.json_calls import json_text
 from pgtrickle_assets.query.naming import fold, function_name
 from pgtrickle_assets.query.operators import unify
 from pgtrickle_assets.query.parse import line_of
-from pgtrickle_assets.query.plan import AggregateCall, Call, ColumnRef, Expression, Literal, SortKey, WindowCall
+from pgtrickle_assets.query.plan import AggregateCall, ColumnRef, Expression, Literal, SortKey, WindowCall
 from pgtrickle_assets.query.types import (
     BOOLEAN,
     FLOAT32,
@@ -237,15 +237,6 @@ def _json_agg(parts: _Parts) -> AggregateCall:
     text = json_text(arg, parts.line)
     order = _total_order(parts, arg) if arg.type != JSON else parts.order_by
     return replace(_make(parts, "json_agg", (text,), JSON), order_by=order)
-
-
-def json_text(value: Expression, line: int | None) -> Expression:
-    """A value as the text of a JSON value."""
-    if value.type == JSON or value.type.is_integer or value.type.name in ("decimal", "boolean"):
-        return to_text(value, line)
-    if value.type in (VARCHAR, UNKNOWN) or value.type.name in ("date", "uuid"):
-        return Call("json_quote", (convert(value, VARCHAR),), VARCHAR, value.nullable)
-    raise QueryError(f"{postgres_name(value.type)} as JSON is not supported", line=line)
 
 
 def _paired(parts: _Parts) -> AggregateCall:

@@ -137,7 +137,7 @@ _SPECIAL: dict[str, Callable[[Analyzer, Any], Expression]] = {
 def _array(analyzer: Analyzer, node: exp.Array) -> Expression:
     line = line_of(node)
     if not node.expressions:
-        raise QueryError("an array without elements is not supported", line=line)
+        raise QueryError("cannot determine type of empty array", line=line, hint="Cast it, as in ARRAY[]::integer[].")
     kind, items = unify([analyzer.analyze(part) for part in node.expressions], "ARRAY", line)
     return Call("array", tuple(items), list_of(kind), nullable=False)
 

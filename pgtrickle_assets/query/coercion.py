@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 
 from pgtrickle_assets.errors import QueryError
+from pgtrickle_assets.query.array_constants import constant_items
 from pgtrickle_assets.query.functions.numbers import as_decimal
 from pgtrickle_assets.query.intervals import parse_interval
-from pgtrickle_assets.query.plan import Cast, Expression, Literal
+from pgtrickle_assets.query.plan import Call, Cast, Expression, Literal
 from pgtrickle_assets.query.types import (
     BOOLEAN,
     FLOAT32,
@@ -235,6 +236,9 @@ def _parse(text: str, target: ColumnType) -> Expression:
         return Literal(parse_interval(stripped).text(), target)
     if name == "blob" and stripped.startswith("\\x"):
         return Literal(bytes.fromhex(stripped[2:]).hex(), target)
+    if target.element is not None:
+        items = tuple(convert(Literal(item, UNKNOWN), target.element) for item in constant_items(stripped))
+        return Call("array", items, target, nullable=False)
     raise ValueError(text)
 
 

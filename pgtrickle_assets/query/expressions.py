@@ -345,6 +345,12 @@ def _bracket(analyzer: Analyzer, node: exp.Bracket) -> Expression:
     return Call("element", (array, index), array.type.element, nullable=True)
 
 
+def _cast(analyzer: Analyzer, node: exp.Cast) -> Expression:
+    if isinstance(node.this, exp.Array) and not node.this.expressions:
+        return cast_to(Literal("{}", UNKNOWN), node.args["to"])
+    return cast_to(analyzer.analyze(node.this), node.args["to"])
+
+
 _HANDLERS: dict[type, Callable[[Analyzer, Any], Expression]] = {
     exp.Column: _column,
     exp.Literal: _literal,
@@ -385,7 +391,7 @@ _HANDLERS: dict[type, Callable[[Analyzer, Any], Expression]] = {
     exp.Interval: _interval,
     exp.Collate: _collate,
     exp.Bracket: _bracket,
-    exp.Cast: lambda analyzer, node: cast_to(analyzer.analyze(node.this), node.args["to"]),
+    exp.Cast: _cast,
     exp.DPipe: lambda analyzer, node: concatenation(
         analyzer.analyze(node.this), analyzer.analyze(node.expression), line_of(node)
     ),

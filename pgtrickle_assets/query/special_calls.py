@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from pgtrickle_assets.errors import QueryError
-from pgtrickle_assets.query import patterns
+from pgtrickle_assets.query import array_calls, json_calls, patterns
 from pgtrickle_assets.query.casts import to_text
 from pgtrickle_assets.query.coercion import constant_text, convert, is_unknown_text, postgres_name
 from pgtrickle_assets.query.functions.datetimes import FRACTION_FIELDS, INTEGER_FIELDS, split_format
@@ -24,7 +24,6 @@ from pgtrickle_assets.query.types import (
     FLOAT64,
     INT32,
     INTERVAL,
-    JSON,
     TIMESTAMP,
     TIMESTAMPTZ,
     VARCHAR,
@@ -151,54 +150,6 @@ def _pad(_: Analyzer, name: str, args: list[Expression], line: int | None) -> Ex
     return call(name, VARCHAR, convert(args[0], VARCHAR), convert(args[1], INT32, line=line), Literal(" ", VARCHAR))
 
 
-def _path_steps(node: Any, line: int | None) -> list[Literal]:
-    """The steps of a constant JSON path: a key, an index or '{a,0}'."""
-    if isinstance(node, exp.JSONPath):
-        steps: list[Literal] = []
-        for part in node.expressions:
-            if isinstance(part, exp.JSONPathKey):
-                steps.append(Literal(str(part.this), VARCHAR))
-            elif isinstance(part, exp.JSONPathSubscript):
-                steps.append(Literal(int(part.this), INT32))
-        return steps
-    if isinstance(node, exp.Literal) and node.is_string:
-        parts = node.name.strip("{}").split(",")
-        return [
-            Literal(int(p), INT32) if p.strip().isdigit() else Literal(p.strip().strip('"'), VARCHAR) for p in parts
-        ]
-    raise QueryError("a JSON path must be a constant", line=line)
-
-
-def _json(function: str, kind: ColumnType) -> Callable[[Analyzer, Any], Expression]:
-    def handle(analyzer: Analyzer, node: Any) -> Expression:
-        line = line_of(node)
-        source = analyzer.analyze(node.this)
-        if source.type != JSON:
-            raise QueryError(f"operator does not exist: {postgres_name(source.type)} -> unknown", line=line)
-        steps = _path_steps(node.expression, line)
-        if any("'" in str(step.value) for step in steps):
-            raise QueryError("JSON keys with quotes are not supported", line=line)
-        if isinstance(source, Call) and source.function == "json_value":
-            return Call(function, (*source.args, *steps), kind)
-        return Call(function, (source, *steps), kind)
-
-    return handle
-
-
-def _array_element(_: Analyzer, name: str, args: list[Expression], line: int | None) -> Expression | None:
-    if len(args) != 2:
-        return None
-    array, element = (args[1], args[0]) if name == "array_prepend" else (args[0], args[1])
-    if array.type.element is None:
-        return None
-    element = convert(element, array.type.element, line=line)
-    if name == "array_position":
-        return Call("array_position", (array, element), INT32)
-    if name == "array_prepend":
-        return Call("array_cat", (Call("array", (element,), array.type, False), array), array.type)
-    return Call("array_append", (array, element), array.type)
-
-
 def _text_argument(_: Analyzer, name: str, args: list[Expression], line: int | None) -> Expression | None:
     """Functions of PostgreSQL that take a bytea or text and are common on text alone."""
     if name == "text" and len(args) == 1:
@@ -214,17 +165,14 @@ FUNCTIONS: dict[str, Handler] = {
     **patterns.FUNCTIONS,
     "lpad": _pad,
     "rpad": _pad,
-    "array_append": _array_element,
-    "array_prepend": _array_element,
-    "array_position": _array_element,
+    **array_calls.FUNCTIONS,
+    **json_calls.FUNCTIONS,
     "text": _text_argument,
 }
 HANDLERS: dict[type, Callable[[Any, Any], Expression]] = {
     exp.Extract: _extract,
     exp.AtTimeZone: _at_time_zone,
     **patterns.HANDLERS,
-    exp.JSONExtract: _json("json_value", JSON),
-    exp.JSONExtractScalar: _json("json_text", VARCHAR),
-    exp.JSONBExtract: _json("json_value", JSON),
-    exp.JSONBExtractScalar: _json("json_text", VARCHAR),
+    **array_calls.HANDLERS,
+    **json_calls.HANDLERS,
 }

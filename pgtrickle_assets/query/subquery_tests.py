@@ -6,27 +6,24 @@ logic: PostgreSQL 18 documentation 9.24 (subquery expressions) and 9.25 (row and
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
 from pgtrickle_assets.errors import QueryError
-from pgtrickle_assets.query.coercion import common_type, convert, is_unknown_text, postgres_name
+from pgtrickle_assets.query.array_calls import over_array
+from pgtrickle_assets.query.coercion import convert
 from pgtrickle_assets.query.context import PlannedQuery
-from pgtrickle_assets.query.functions.numbers import as_decimal
 from pgtrickle_assets.query.operators import (
     NEGATED_COMPARISON,
     comparison,
-    constant_beside,
     row_comparison,
 )
 from pgtrickle_assets.query.parse import line_of
 from pgtrickle_assets.query.plan import Call, Column, Expression, Literal
 from pgtrickle_assets.query.rewrite import negation, ref
-from pgtrickle_assets.query.typenames import column_type
-from pgtrickle_assets.query.types import BOOLEAN, UNKNOWN, VARCHAR, ColumnType, list_of
+from pgtrickle_assets.query.types import BOOLEAN, VARCHAR
 
 if TYPE_CHECKING:
     from pgtrickle_assets.query.expressions import Analyzer
@@ -117,83 +114,22 @@ def _over_array(analyzer: Analyzer, op: str, left_node: Any, node: Any, *, all_:
     line = line_of(node)
     left = analyzer.analyze(left_node)
     inner = node.this if isinstance(node, exp.Paren) else node
-    items = _array_items(analyzer, inner, line)
+    items = _array_items(analyzer, inner)
     if items is not None:
         tests = tuple(comparison(op, left, item, line) for item in items)
         if not tests:
             return Literal(all_, BOOLEAN)
         return Call("and" if all_ else "or", tests, BOOLEAN)
-    array = analyzer.analyze(inner)
-    if array.type.element is None:
-        raise QueryError("op ANY/ALL (array) requires an array on the right side", line=line)
-    if op != "=" or all_:
-        raise QueryError("only = ANY is supported for an array that is not a constant", line=line)
-    element = array.type.element
-    value = constant_beside(left, element, line) if is_unknown_text(left) else left
-    common = common_type([value.type, element])
-    if common is None or not _widens(element, common) or not _widens(value.type, common):
-        raise QueryError(
-            f"{postgres_name(value.type)} = ANY ({postgres_name(array.type)}) is not supported",
-            line=line,
-            hint="The value must have the type of the elements.",
-        )
-    array, value = convert(array, list_of(common), line=line), convert(value, common, line=line)
-    return Call("array_has", (array, value), BOOLEAN)
+    return over_array(op, left, analyzer.analyze(inner), all_=all_, line=line)
 
 
-def _widens(kind: ColumnType, common: ColumnType) -> bool:
-    """Whether every engine converts the values of one type to the other without a change, also inside an array."""
-    if kind == common or (kind.is_integer and common.is_integer):
-        return True
-    if common.name != "decimal" or not (kind.is_integer or kind.name == "decimal"):
-        return False
-    (digits, scale), (common_digits, common_scale) = _digits(as_decimal(kind)), _digits(common)
-    return scale <= common_scale and digits - scale <= common_digits - common_scale
-
-
-def _digits(kind: ColumnType) -> tuple[int, int]:
-    return kind.precision or 0, kind.scale or 0
-
-
-_ITEM = re.compile(
-    r'\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<plain>[^\s",{}\\](?:[^",{}\\]*[^\s",{}\\])?))\s*(?:,(?=.)|$)', re.DOTALL
-)
-"""One element of an array constant."""
-
-
-def _constant_items(text: str, line: int | None) -> list[str | None]:
-    """The elements of the inside of '{...}'.
-
-    Raises:
-        QueryError: It is not a list of elements.
-    """
-    items: list[str | None] = []
-    index = 0 if text.strip() else len(text)
-    while index < len(text):
-        match = _ITEM.match(text, index)
-        if match is None:
-            raise QueryError(f"the array constant '{{{text}}}' is malformed or not supported", line=line)
-        quoted, plain = match["quoted"], match["plain"]
-        if quoted is None:
-            items.append(None if plain.upper() == "NULL" else plain)
-        else:
-            items.append(re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL))
-        index = match.end()
-    return items
-
-
-def _array_items(analyzer: Analyzer, node: Any, line: int | None) -> list[Expression] | None:
-    """The elements of a constant array: ARRAY[...] or '{...}'::type[]."""
+def _array_items(analyzer: Analyzer, node: Any) -> list[Expression] | None:
+    """The elements of a written array: ARRAY[...] or '{...}'::type[]."""
     if isinstance(node, exp.Array):
         return [analyzer.analyze(item) for item in node.expressions]
-    if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal) and node.this.is_string:
-        kind, _ = column_type(node.args["to"])
-        text = node.this.name.strip()
-        if kind is None or kind.element is None or not (text.startswith("{") and text.endswith("}")):
-            return None
-        element = kind.element
-        parts = _constant_items(text[1:-1], line)
-        return [convert(Literal(part, UNKNOWN), element, line=line) for part in parts]
-    if isinstance(node, exp.Cast):
-        return _array_items(analyzer, node.this, line) if isinstance(node.this, exp.Array) else None
-    return None
+    if not isinstance(node, exp.Cast):
+        return None
+    if isinstance(node.this, exp.Literal):
+        array = analyzer.analyze(node)
+        return list(array.args) if isinstance(array, Call) and array.function == "array" else None
+    return _array_items(analyzer, node.this) if isinstance(node.this, exp.Array) else None

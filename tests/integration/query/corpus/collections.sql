@@ -1,0 +1,20 @@
+-- Arrays and JSON: operators, and numbers with the digits that they were written with.
+SELECT id, array_remove(arr, 7) AS x, array_remove(arr, NULL) AS y, array_remove(tags, 'a') AS z, array_replace(arr, 7, 8) AS w, array_replace(arr, NULL, 8) AS v FROM j;
+SELECT id, array_upper(arr, 1) AS x, array_lower(arr, 1) AS y, array_length(arr, 1) AS z, array_length(arr, 2) AS w FROM j;
+SELECT id, arr @> ARRAY[1, 2] AS x, arr @> ARRAY[7, NULL] AS y, arr <@ ARRAY[1,2,3,4] AS z, arr && ARRAY[7, 9] AS v, arr @> '{}' AS u, tags && '{b,c}' AS t, arr && ARRAY[NULL]::int[] AS s, '{}'::int[] <@ arr AS r FROM j;
+SELECT id, 7 = ALL (arr) AS a, 7 <> ALL (arr) AS b, 2 > ANY (arr) AS c, 2 < ALL (arr) AS d, 'b' <= ANY (tags) AS e, NULL::int > ANY (arr) AS f, id >= ALL (arr) AS g, id::int8 <> ANY (arr) AS h FROM j;
+SELECT '{1,2}'::int[] AS a, ARRAY[]::text[] AS b, '{"a,b",c}'::text[] AS c, '{}'::int[] AS d, ARRAY[1.5, 2]::numeric(5,2)[] AS e, '{2024-01-01}'::date[] AS f FROM t WHERE id = 1;
+SELECT id, CASE WHEN a > 5 THEN ARRAY[a] ELSE '{}' END AS x, coalesce(CASE WHEN a > 5 THEN ARRAY[a] END, '{}') AS y FROM t;
+SELECT id FROM j WHERE arr = '{3,1,2}';
+SELECT id, doc #>> '{tags,0}' AS x, doc #>> ARRAY['in', 'deep'] AS y FROM j;
+SELECT doc #>> '{in}' IS NULL AS a, doc #> '{in}' AS b, doc ->> 'age' AS d,  doc ->> 'name' AS g, (doc -> 'name') IS NULL AS h FROM j;
+SELECT x ->> 'a' AS b, x #>> '{a,0}' AS e, x ->> 'b.c' AS d, x #>> '{0}' AS z, x ->> '0' AS y, x ->> 'a[0]' AS w FROM (VALUES ('{"b.c": "dot", "a": 19.90}'::jsonb), ('{"a": "x\u00e9\n\"q\""}'), ('{"a": 12345678901234567890.50}'), ('[1,2]'), ('"s"'), ('null'), (NULL), ('{"a": true, "b.c": null}'), ('{"0": 7.00, "a": "null", "a[0]": 1, "*": 3}'), ('{"a": "19.90"}'), ('{"a": 19.90, "s": "\"a\": 19.900, "}'), ('{"a": -0.50}'), ('{"a": 1.0}'), ('{"a": 100}'), ('{"a": {}}'), ('{"a": null}'), ('{"a": 0.00}'), ('{"a": 123456789012345678901234567890}')) v(x);
+SELECT x ->> 0 AS a, x ->> 1 AS b, x ->> 'a' AS c FROM (VALUES ('[1.50,2]'::jsonb), ('{"0": 5, "a": 1.0}'), ('[null, "null"]'), ('["x", 2.00]')) v(x);
+SELECT jsonb_typeof(x) AS a, jsonb_typeof(x -> 'a') AS b, json_typeof(x::text::json) AS c FROM (VALUES ('{"a": 1}'::jsonb), ('{"a": "s"}'), ('[1]'), ('"x"'), ('1.5'), ('-1'), ('true'), ('false'), ('null'), (NULL), ('{"a": null}'), ('{"a": {}}'), ('{"a": []}')) v(x);
+SELECT x, x ? 'a' AS a, x ? '1' AS b FROM (VALUES ('{"a": 1}'::jsonb), ('{"b": {"a": 1}}'), ('["a", 1]'), ('[1, null]'), ('{"a": null}'), (NULL), ('[["a"]]'), ('[]'), ('{}'), ('["1"]')) v(x);
+SELECT x ? 'a' AS a FROM (VALUES ('"a"'::jsonb), ('1'), ('null'), ('true'), ('"b"')) v(x);
+SELECT jsonb_build_object('id', id, 'name', name, 'city', city, 'z', NULL, 'ok', id > 2) AS x, json_build_array(id, name, 1.50) AS y, json_build_object('b', id, 'a', DATE '2024-01-01', 't', TIMESTAMP '2024-01-01 10:00:00.5', 'tz', TIMESTAMPTZ '2024-01-01 10:00+02', 'o', json_build_object('p', name)) AS z FROM cu;
+SELECT jsonb_build_object('a', n, 'b', m)::text AS x, json_build_object('long', 1, 'a', 2)::text IS NULL AS y, jsonb_build_object('long', 1, 'a', s, 'b', bo)::text AS z FROM t;
+SELECT to_jsonb(id) AS x, to_jsonb(ts) AS z FROM t WHERE id < 0;
+SELECT json_agg(ts ORDER BY id) AS a FROM t;
+SELECT (doc ->> 'age')::int + 1 AS x FROM j WHERE id < 3;
