@@ -14,6 +14,7 @@ from sqlglot import exp
 from pgtrickle_assets.errors import QueryError
 from pgtrickle_assets.query import numeric_statistics
 from pgtrickle_assets.query.coercion import convert, postgres_name
+from pgtrickle_assets.query.composed_calls import row_text
 from pgtrickle_assets.query.frames import window_frame
 from pgtrickle_assets.query.functions.numbers import as_decimal, quotient_type
 from pgtrickle_assets.query.json_calls import json_text
@@ -105,7 +106,11 @@ def _parts(analyzer: Analyzer, node: Any, condition: Any, within: Any) -> _Parts
     order_by = analyzer.sort_keys(order_items)
     if len(items) == 1 and isinstance(items[0], exp.Star):
         items = []
-    args = tuple(analyzer.analyze(item) for item in items)
+    fields = analyzer.row(items[0]) if name == "count" and len(items) == 1 else None
+    if fields is not None:
+        args: tuple[Expression, ...] = (row_text(_countable(fields, line), line),)
+    else:
+        args = tuple(analyzer.analyze(item) for item in items)
     if within is not None:
         order_by = analyzer.sort_keys(within.expressions)
         args = (*args, *(key.expression for key in order_by))
@@ -116,6 +121,13 @@ def _parts(analyzer: Analyzer, node: Any, condition: Any, within: Any) -> _Parts
         needs = "requires" if name in ORDERED_SET else "does not take"
         raise QueryError(f"aggregate function {name} {needs} WITHIN GROUP (ORDER BY ...)", line=line)
     return _Parts(name, args, distinct, order_by, condition, line)
+
+
+def _countable(fields: list[Expression], line: int | None) -> list[Expression]:
+    """The fields of a row that is counted; floating point has several texts for equal values."""
+    if any(field.type.is_float or field.type.element is not None or field.type == JSON for field in fields):
+        raise QueryError("counting rows of floating point, arrays or JSON is not supported", line=line)
+    return fields
 
 
 def _typed(parts: _Parts) -> AggregateCall:

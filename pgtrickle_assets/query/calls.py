@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from pgtrickle_assets.errors import QueryError
-from pgtrickle_assets.query import aggregate_calls, patterns, special_calls
+from pgtrickle_assets.query import aggregate_calls, array_subquery, moments, patterns, special_calls
 from pgtrickle_assets.query.casts import output_text
 from pgtrickle_assets.query.coercion import convert, postgres_name
 from pgtrickle_assets.query.functions import signatures
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 _NEEDS_FLOAT = frozenset({"sqrt", "exp", "ln", "log", "log10", "power", "pow"})
 """Functions that PostgreSQL also has for numeric, with more digits than a double."""
+
+
+_FUNCTIONS_PAGE = "docs/sql-support.md lists the functions."
 
 
 def _anonymous(analyzer: Analyzer, node: exp.Anonymous) -> Expression:
@@ -80,7 +83,8 @@ def unknown_function(name: str, args: list[Expression], line: int | None) -> Que
     refused = refusal(name, line, in_from=False)
     if refused is not None:
         return refused
-    hint = "" if name in known else nearest(name, known)
+    near = "" if name in known else nearest(name, known, cutoff=0.8)
+    hint = f"{near} {_FUNCTIONS_PAGE}".strip()
     return QueryError(f"function {name}({kinds}) does not exist or is not supported", line=line, hint=hint)
 
 
@@ -110,14 +114,6 @@ def _concat(analyzer: Analyzer, node: exp.Anonymous) -> Expression:
     return Call(name, tuple(args), VARCHAR, nullable=name == "concat_ws" and args[0].nullable)
 
 
-def _array_of_rows(_: Analyzer, node: exp.Anonymous) -> Expression:
-    raise QueryError(
-        "ARRAY(subquery) is not supported.",
-        line=line_of(node),
-        hint="Write (SELECT array_agg(x ORDER BY y) FROM ...); it is NULL where ARRAY() would be empty.",
-    )
-
-
 def _row(analyzer: Analyzer, node: exp.Anonymous) -> Expression:
     raise QueryError("a row value is supported in comparisons only", line=line_of(node))
 
@@ -130,7 +126,8 @@ _SPECIAL: dict[str, Callable[[Analyzer, Any], Expression]] = {
     "concat": _concat,
     "concat_ws": _concat,
     "row": _row,
-    "array": _array_of_rows,
+    "array": array_subquery.array_of_rows,
+    **moments.SYNTAX,
 }
 
 

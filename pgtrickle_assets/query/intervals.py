@@ -24,6 +24,7 @@ _UNITS: dict[str, tuple[str, int]] = {
 _DAY = 86_400 * 10**6
 _ITEM = re.compile(r"([+-]?\d+(?:\.\d*)?|[+-]?\.\d+)\s*([a-zA-Z]+)")
 _CLOCK = re.compile(r"([+-]?)(\d+):(\d{1,2})(?::(\d{1,2}(?:\.\d*)?))?")
+_YEARS_MONTHS = re.compile(r"([+-]?)(\d+)-(\d{1,2})")
 _ISO = re.compile(r"([+-]?\d+(?:\.\d+)?)([YMWDHS])")
 
 
@@ -79,6 +80,11 @@ def parse_interval(text: str, unit: str | None = None) -> Interval:
         text = f"{text} {unit}"
     if text[:1] in "pP" and len(text) > 1:
         return _parse_iso(text[1:])
+    standard = _YEARS_MONTHS.fullmatch(text)
+    if standard is not None:
+        sign, years, months = standard.groups()
+        total = Interval(months=int(years) * 12 + int(months))
+        return -total if sign == "-" else total
     rest, total, ago = text, Interval(), False
     if rest.lower().endswith(" ago"):
         rest, ago = rest[:-4], True

@@ -154,6 +154,8 @@ def _moments(op: str, left: Expression, right: Expression, line: int | None) -> 
         case ("date", "+" | "-", "int16" | "int32"):
             return call("plus_days" if op == "+" else "minus_days", DATE, left, convert(right, INT32))
         case ("date" | "timestamp" | "timestamptz", "+" | "-", "interval"):
+            if isinstance(right, Call) and right.function == "age":
+                raise QueryError("adding or subtracting age() is not supported", line=line)
             kind = TIMESTAMP if a == "date" else left.type
             return call("plus_interval" if op == "+" else "minus_interval", kind, left, right)
         case ("date" | "timestamp" | "timestamptz", "-", "date" | "timestamp" | "timestamptz"):

@@ -17,13 +17,15 @@ _SPECIAL_SYNTAX = ("CAST", "EXTRACT", "SUBSTRING", "TRIM", "POSITION", "OVERLAY"
 _ALL_PARSERS = cast("dict[str, Any]", PostgresParser.FUNCTION_PARSERS)  # pyright: ignore[reportUnknownMemberType]
 _FUNCTION_PARSERS = {name: _ALL_PARSERS[name] for name in _SPECIAL_SYNTAX}
 
+_LAMBDAS = cast("dict[Any, Any]", PostgresParser.LAMBDAS)  # pyright: ignore[reportUnknownMemberType]
+
 
 class PlainFunctionsParser(PostgresParser):
     """A PostgreSQL parser that leaves function calls alone, so that overloads are resolved by our own rules."""
 
     FUNCTIONS: Any = {}  # noqa: RUF012 - read by the base class
-    # Without lambdas `doc -> 'key'` in an argument list stays the JSON operator.
-    LAMBDAS: Any = {}  # noqa: RUF012
+    # Without -> among them `doc -> 'key'` in an argument list stays the JSON operator; => names an argument.
+    LAMBDAS: Any = {TokenType.FARROW: _LAMBDAS[TokenType.FARROW]}  # noqa: RUF012
     FUNCTION_PARSERS: Any = _FUNCTION_PARSERS
 
     def _parse_csv(self, parse_method: Any, sep: TokenType = TokenType.COMMA) -> list[Any]:
@@ -54,7 +56,10 @@ class PlainFunctionsParser(PostgresParser):
         if self._curr and self._curr.text.upper() in _INTERVAL_FIELDS:
             unit = self._parse_var(any_token=True, upper=True)
             if self._match_text_seq("TO"):
-                self.raise_error("an interval with a range of fields is not supported")
+                last = self._parse_var(any_token=True, upper=True)
+                if unit is None or last is None or (unit.name, last.name) != ("YEAR", "MONTH"):
+                    self.raise_error("of the intervals with two fields only YEAR TO MONTH is supported")
+                unit = None
         return self.expression(exp.Interval(this=text, unit=unit))
 
 

@@ -117,9 +117,9 @@ class Scope:
         return QueryError(f'column "{name}" does not exist', line=line, hint=nearest(name, known))
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint with the most similar known name, or an empty text."""
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """A hint with the most similar known name, or an empty text; `cutoff` 1 allows no difference."""
     candidates = list(dict.fromkeys(known))
     by_folded = {candidate.lower(): candidate for candidate in candidates}
-    close = difflib.get_close_matches(name.lower(), list(by_folded), n=1, cutoff=0.6)
+    close = difflib.get_close_matches(name.lower(), list(by_folded), n=1, cutoff=cutoff)
     return f'Did you mean "{by_folded[close[0]]}"?' if close else ""

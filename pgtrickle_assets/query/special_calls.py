@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from pgtrickle_assets.errors import QueryError
-from pgtrickle_assets.query import array_calls, json_calls, patterns
+from pgtrickle_assets.query import array_calls, composed_calls, json_calls, moments, patterns
 from pgtrickle_assets.query.casts import to_text
 from pgtrickle_assets.query.coercion import constant_text, convert, is_unknown_text, postgres_name
 from pgtrickle_assets.query.functions.datetimes import FRACTION_FIELDS, INTEGER_FIELDS, split_format
+from pgtrickle_assets.query.moments import zone_of_row
 from pgtrickle_assets.query.operators import call
 from pgtrickle_assets.query.parse import line_of
 from pgtrickle_assets.query.plan import Call, Expression, Literal
@@ -75,6 +76,10 @@ def field_of(source: Expression, field: str, kind: ColumnType | None, line: int 
 
 def _field_of_interval(source: Expression, name: str, kind: ColumnType | None, line: int | None) -> Expression:
     constant = isinstance(source, Literal)
+    if isinstance(source, Call) and source.function == "age":
+        if name not in (*_INTERVAL_FIELDS, "year", "month"):
+            raise QueryError(f'unit "{name}" of age() is not supported', line=line)
+        return call("extract", kind or _FRACTION_TYPES.get(name, decimal(14, 0)), Literal(name, VARCHAR), source)
     if name not in _INTERVAL_FIELDS or (name != "epoch" and constant):
         raise QueryError(f'unit "{name}" of this interval is not supported', line=line)
     if not constant and not (isinstance(source, Call) and source.function == "timestamp_difference"):
@@ -93,7 +98,7 @@ def _date_part(_: Analyzer, __: str, args: list[Expression], line: int | None) -
 
 
 def _date_trunc(_: Analyzer, __: str, args: list[Expression], line: int | None) -> Expression | None:
-    if len(args) != 2:
+    if len(args) not in (2, 3):
         return None
     field = constant_text(args[0], "the field of date_trunc", line).lower()
     field = _FIELD_ALIASES.get(field, field)
@@ -105,6 +110,11 @@ def _date_trunc(_: Analyzer, __: str, args: list[Expression], line: int | None) 
         source = convert(source, TIMESTAMPTZ, line=line)
     if source.type not in (TIMESTAMP, TIMESTAMPTZ):
         raise QueryError(f"date_trunc of {postgres_name(source.type)} is not supported", line=line)
+    if len(args) == 3:
+        if field in ("hour", "minute", "second", "milliseconds", "microseconds"):
+            raise QueryError(f"date_trunc of {field} in a time zone is not supported", line=line)
+        local = at_zone(convert(source, TIMESTAMPTZ, line=line), args[2], line)
+        return at_zone(call("date_trunc", TIMESTAMP, Literal(field, VARCHAR), local), args[2], line)
     return call("date_trunc", source.type, Literal(field, VARCHAR), source)
 
 
@@ -124,16 +134,22 @@ def _to_char(_: Analyzer, __: str, args: list[Expression], line: int | None) -> 
 
 def at_zone(moment: Expression, zone: Expression, line: int | None) -> Expression:
     """`moment AT TIME ZONE zone`."""
+    if not isinstance(zone, Literal):
+        return _moved(moment, zone_of_row(zone, line), line)
     name = constant_text(zone, "a time zone", line)
     if not re.fullmatch(r"[A-Za-z_]+(/[A-Za-z_+\-0-9]+)+|UTC|utc|GMT", name):
         raise QueryError(f'time zone "{name}" is not supported', line=line, hint="Use a name such as Europe/Berlin.")
     name = "UTC" if name.upper() in ("UTC", "GMT") else name
+    return _moved(moment, Literal(name, VARCHAR), line)
+
+
+def _moved(moment: Expression, zone: Expression, line: int | None) -> Expression:
     if moment.type == DATE or is_unknown_text(moment):
         moment = convert(moment, TIMESTAMPTZ, line=line)
     if moment.type not in (TIMESTAMP, TIMESTAMPTZ):
         raise QueryError(f"AT TIME ZONE of {postgres_name(moment.type)} is not supported", line=line)
     result = TIMESTAMP if moment.type == TIMESTAMPTZ else TIMESTAMPTZ
-    return call("at_time_zone", result, moment, Literal(name, VARCHAR))
+    return call("at_time_zone", result, moment, zone)
 
 
 def _at_time_zone(analyzer: Analyzer, node: exp.AtTimeZone) -> Expression:
@@ -166,7 +182,9 @@ FUNCTIONS: dict[str, Handler] = {
     "lpad": _pad,
     "rpad": _pad,
     **array_calls.FUNCTIONS,
+    **composed_calls.FUNCTIONS,
     **json_calls.FUNCTIONS,
+    **moments.FUNCTIONS,
     "text": _text_argument,
 }
 HANDLERS: dict[type, Callable[[Any, Any], Expression]] = {
@@ -175,4 +193,6 @@ HANDLERS: dict[type, Callable[[Any, Any], Expression]] = {
     **patterns.HANDLERS,
     **array_calls.HANDLERS,
     **json_calls.HANDLERS,
+    **composed_calls.HANDLERS,
+    **moments.HANDLERS,
 }

@@ -23,7 +23,8 @@ def _array(emission: Emission) -> str:
     if emission.spark and emission.args:
         return f"array({inside})"
     if emission.spark:
-        return f"CAST(array() AS {type_name(emission.call.type, "spark")})"
+        kind = type_name(emission.call.type, "spark")
+        return f"CAST(array() AS {kind})"
     return emission.writer.cast(f"[{inside}]", emission.call.type, emission.call.type)
 
 

@@ -5,21 +5,13 @@ Source: PostgreSQL 18 documentation 9.9; weeks and their years are ISO 8601, day
 
 from __future__ import annotations
 
+from pgtrickle_assets.query.functions.ages import age, age_span, extract_age, is_age
+from pgtrickle_assets.query.functions.instants import MICROS_PER_DAY, micros, scaled
 from pgtrickle_assets.query.functions.registry import Emission, register
 from pgtrickle_assets.query.functions.signatures import define
 from pgtrickle_assets.query.intervals import parse_interval
 from pgtrickle_assets.query.plan import Literal
 from pgtrickle_assets.query.types import DATE, TIMESTAMP
-
-_MICROS_PER_DAY = 86_400_000_000
-
-
-def micros(text: str, kind: str, *, spark: bool) -> str:
-    """Microseconds since 1970-01-01 00:00 of a date or timestamp."""
-    if spark:
-        zoned = text if kind == "timestamptz" else f"CAST({text} AS TIMESTAMP)"
-        return f"unix_micros({zoned})"
-    return f"epoch_us(CAST({text} AS {'TIMESTAMPTZ' if kind == 'timestamptz' else 'TIMESTAMP'}))"
 
 
 def field_text(field: str, text: str, kind: str, *, spark: bool) -> str:
@@ -71,13 +63,13 @@ def _extract(emission: Emission) -> str:
     del target, kind
     match field:
         case "epoch":
-            return _scaled(total, 6, emission)
+            return scaled(total, 6, _type(emission))
         case "second":
-            return _scaled(minute, 6, emission)
+            return scaled(minute, 6, _type(emission))
         case "milliseconds":
-            return _scaled(minute, 3, emission)
+            return scaled(minute, 3, _type(emission))
         case "microseconds":
-            return _scaled(minute, 0, emission)
+            return scaled(minute, 0, _type(emission))
         case _:
             raise KeyError(field)
 
@@ -95,34 +87,27 @@ def _type(emission: Emission) -> str:
     return "DOUBLE"
 
 
-def _scaled(count: str, digits: int, emission: Emission) -> str:
-    """An integer count divided by a power of ten, exactly."""
-    if not digits:
-        return f"CAST({count} AS {_type(emission)})"
-    factor = f"0.{'0' * (digits - 1)}1"
-    unit = f"CAST('{factor}' AS DECIMAL({digits}, {digits}))"
-    return f"CAST(CAST({count} AS DECIMAL(20, 0)) * {unit} AS {_type(emission)})"
-
-
 def _extract_interval(field: str, emission: Emission) -> str:
     """Fields of the difference of two timestamps: whole days and a time, as PostgreSQL keeps it."""
-    total = interval_micros(emission, 1)
     divide = "div" if emission.spark else "//"
+    if is_age(emission, 1):
+        return extract_age(field, emission, _type(emission))
+    total = interval_micros(emission, 1)
     match field:
         case "epoch":
-            return _scaled(total, 6, emission)
+            return scaled(total, 6, _type(emission))
         case "day":
-            return f"CAST({total} {divide} {_MICROS_PER_DAY} AS {_type(emission)})"
+            return f"CAST({total} {divide} {MICROS_PER_DAY} AS {_type(emission)})"
         case "hour":
-            return f"CAST(({total} % {_MICROS_PER_DAY}) {divide} 3600000000 AS {_type(emission)})"
+            return f"CAST(({total} % {MICROS_PER_DAY}) {divide} 3600000000 AS {_type(emission)})"
         case "minute":
             return f"CAST(({total} % 3600000000) {divide} 60000000 AS {_type(emission)})"
         case "second":
-            return _scaled(f"({total} % 60000000)", 6, emission)
+            return scaled(f"({total} % 60000000)", 6, _type(emission))
         case "milliseconds":
-            return _scaled(f"({total} % 60000000)", 3, emission)
+            return scaled(f"({total} % 60000000)", 3, _type(emission))
         case "microseconds":
-            return _scaled(f"({total} % 60000000)", 0, emission)
+            return scaled(f"({total} % 60000000)", 0, _type(emission))
         case _:
             return f"CAST(0 AS {_type(emission)})"
 
@@ -133,6 +118,8 @@ def interval_micros(emission: Emission, index: int) -> str:
     if isinstance(arg, Literal) and arg.value is not None:
         return f"CAST({parse_interval(str(arg.value)).span} AS BIGINT)"
     text = emission.args[index]
+    if is_age(emission, index):
+        return age_span(emission, index)
     if emission.spark:
         minutes = f"(extract(DAY FROM {text}) * 1440L + extract(HOUR FROM {text}) * 60L + extract(MINUTE FROM {text}))"
         fraction = f"CAST(extract(SECOND FROM {text}) * 1000000 AS BIGINT)"
@@ -152,6 +139,20 @@ def _timestamp_difference(emission: Emission) -> str:
     if kind == "timestamptz":
         left, right = f"({left} AT TIME ZONE 'UTC')", f"({right} AT TIME ZONE 'UTC')"
     return f"({left} - {right})"
+
+
+def _date_bin(emission: Emission) -> str:
+    """The beginning of the stride that a moment lies in, counted from an origin in both directions."""
+    stride = interval_micros(emission, 0)
+    kind = emission.call.type
+    source, origin = (micros(text, kind.name, spark=emission.spark) for text in emission.args[1:])
+    apart = f"({source} - {origin})"
+    rest = f"pmod({apart}, {stride})" if emission.spark else f"(({apart} % {stride} + {stride}) % {stride})"
+    total = f"({source} - {rest})"
+    if emission.spark:
+        moment = f"timestamp_micros({total})"
+        return moment if kind.name == "timestamptz" else f"CAST({moment} AS TIMESTAMP_NTZ)"
+    return f"{'make_timestamptz' if kind.name == 'timestamptz' else 'make_timestamp'}({total})"
 
 
 _FIRST_YEARS = {
@@ -348,6 +349,7 @@ def _name_of(value: str, fill: bool, text: str, kind: str, *, spark: bool) -> st
 
 
 register("extract", _extract)
+register("age", age, strict=False)
 register("timestamp_difference", _timestamp_difference)
 register("interval_span", _interval_span)
 register("date_trunc", _truncate)
@@ -360,6 +362,12 @@ register("plus_days", "date_add({0}, {1})", "({0} + {1})")
 register("minus_days", "date_sub({0}, {1})", "({0} - {1})")
 register("date_difference", "datediff({0}, {1})", "CAST(({0} - {1}) AS INTEGER)")
 register("at_time_zone", _at_zone)
+register("date_bin", _date_bin)
+register(
+    "make_timestamp",
+    "make_timestamp_ntz({0}, {1}, {2}, {3}, {4}, CAST({5} AS DECIMAL(16, 6)))",
+    "make_timestamp({args})",
+)
 register("make_date", "make_date({0}, {1}, {2})")
 define("make_date(int4, int4, int4) -> date")
 register(
