@@ -91,9 +91,11 @@ def _set_operator(function: str, op: str, *, swapped: bool = False) -> Callable[
 def _element(_: Analyzer, name: str, args: list[Expression], line: int | None) -> Expression | None:
     """array_append, array_prepend and functions of an array and elements."""
     place = 1 if name == "array_prepend" else 0
-    if len(args) != (3 if name == "array_replace" else 2) or args[place].type.element is None:
+    if len(args) != (3 if name == "array_replace" else 2):
         return None
     array, element = args[place], args[place].type.element
+    if element is None:
+        return None
     items = [convert(arg, element, line=line) for i, arg in enumerate(args) if i != place]
     if any(item.type != element for item in items):
         return None

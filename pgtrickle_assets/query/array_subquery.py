@@ -5,7 +5,7 @@ Source: PostgreSQL 18 documentation 4.2.12 (array constructors): without rows th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
@@ -27,9 +27,8 @@ def array_of_rows(analyzer: Analyzer, node: exp.Anonymous) -> Expression:
     Raises:
         QueryError: The subquery groups, limits or combines rows.
     """
-    inside = cast("list[Any]", node.expressions)
-    query: Any = inside[0].copy()
-    if len(inside) != 1 or not _is_plain(query):
+    query: Any = node.expressions[0].copy()
+    if not _is_plain(query):
         raise QueryError(
             "ARRAY(subquery) is supported for a plain SELECT of one column only",
             line=line_of(node),

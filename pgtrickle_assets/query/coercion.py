@@ -67,14 +67,15 @@ def constant_text(expression: Expression, what: str, line: int | None) -> str:
     raise QueryError(f"{what} must be a constant", line=line)
 
 
-def number_literal(text: str) -> Literal:
+def number_literal(text: str, *, negative: bool = False) -> Literal:
     """A numeric constant as PostgreSQL types it: integer, bigint, or numeric with the written digits."""
     if re.fullmatch(r"\d+", text):
-        value = int(text)
-        if value < 2**31:
+        value = -int(text) if negative else int(text)
+        if _fits(value, INT32):
             return Literal(value, INT32)
-        if value < 2**63:
+        if _fits(value, INT64):
             return Literal(value, INT64)
+    text = f"-{text}" if negative else text
     number = Decimal(text)
     exponent = number.as_tuple().exponent
     scale = max(-exponent, 0) if isinstance(exponent, int) else 0

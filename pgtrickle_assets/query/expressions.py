@@ -40,7 +40,7 @@ from pgtrickle_assets.query.plan import (
 )
 from pgtrickle_assets.query.rewrite import conjunction, disjunction, negation
 from pgtrickle_assets.query.scope import Scope
-from pgtrickle_assets.query.types import BOOLEAN, INT32, INTERVAL, UNKNOWN, VARCHAR
+from pgtrickle_assets.query.types import BOOLEAN, INT32, INT64, INTERVAL, UNKNOWN, VARCHAR, decimal
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +307,9 @@ def _neg(analyzer: Analyzer, node: exp.Neg) -> Expression:
     if isinstance(inner, Literal) and inner.value is not None:
         if inner.type == INTERVAL:
             return Literal((-parse_interval(str(inner.value))).text(), INTERVAL)
+        if inner.type in (INT32, INT64, decimal(19, 0)) and isinstance(node.this, exp.Literal):
+            # The sign belongs to the constant: -2147483648 is an integer.
+            return number_literal(node.this.name, negative=True)
         if inner.type.is_integer and isinstance(inner.value, int):
             return Literal(-inner.value, inner.type)
         if inner.type.is_numeric:

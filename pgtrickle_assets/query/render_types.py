@@ -115,7 +115,8 @@ def cast_text(text: str, source: ColumnType, target: ColumnType, dialect: Dialec
         # PostgreSQL goes through the text with 15 (real: 6) significant digits.
         digits = 14 if source.name == "float64" else 5
         shown = f"format_string('%.{digits}e', {text})" if dialect == "spark" else f"printf('%.{digits}e', {text})"
-        return f"CAST({shown} AS {name})"
+        # Spark would show a NULL as the word null.
+        return f"CAST(CASE WHEN {text} IS NOT NULL THEN {shown} END AS {name})"
     if source.name == "decimal" and target.is_integer:
         return f"CAST(round({text}, 0) AS {name})"
     if target.name == "varchar":
@@ -124,9 +125,29 @@ def cast_text(text: str, source: ColumnType, target: ColumnType, dialect: Dialec
         return f"CAST({text} AT TIME ZONE 'UTC' AS {name})"
     if target.name == "timestamptz" and source.name in ("date", "timestamp") and dialect == "duckdb":
         return f"(CAST({text} AS TIMESTAMP) AT TIME ZONE 'UTC')"
+    if source.name == "varchar" and target.is_integer and dialect == "duckdb":
+        # DuckDB would round '1.5'.
+        whole = f"regexp_matches(trim({text}), '^[+-]?[0-9]+$') OR {text} IS NULL"
+        return (
+            f"CAST(CASE WHEN {whole} THEN trim({text}) ELSE error('invalid input syntax for an integer') END AS {name})"
+        )
     if source.name == "varchar" and target.is_numeric:
         return f"CAST(trim({text}) AS {name})"
+    if source.name == "varchar" and target.name == "boolean":
+        return _boolean(text, dialect)
     return plain
+
+
+def _boolean(text: str, dialect: Dialect) -> str:
+    """The words that PostgreSQL reads as true and false, and their unique beginnings."""
+    word = f"lower(trim({text}))"
+    error = "raise_error" if dialect == "spark" else "error"
+    wrong = f"CAST({error}('invalid input syntax for type boolean') AS BOOLEAN)"
+    return (
+        f"(CASE WHEN {word} IN ('t', 'tr', 'tru', 'true', 'y', 'ye', 'yes', 'on', '1') THEN TRUE "
+        f"WHEN {word} IN ('f', 'fa', 'fal', 'fals', 'false', 'n', 'no', 'of', 'off', '0') THEN FALSE "
+        f"WHEN {text} IS NOT NULL THEN {wrong} END)"
+    )
 
 
 def _to_text(text: str, source: ColumnType, dialect: Dialect) -> str:

@@ -102,7 +102,7 @@ SQL_FEATURES: tuple[SqlFeature, ...] = (
             "count, sum, avg, min, max",
             "yes",
             "sum(x) FILTER (WHERE y)",
-            "Also DISTINCT, and count of rows: count(DISTINCT (a, b)).",
+            "Also DISTINCT, and count of rows.",
         ),
         (
             "statistics",
@@ -202,7 +202,7 @@ SQL_FEATURES: tuple[SqlFeature, ...] = (
             "interval",
             "limited",
             "d + n * interval '1 day'",
-            "In expressions: constants, differences and age() of timestamps, EXTRACT of them. Not as a column of the result.",
+            "In expressions: constants, differences and age() of timestamps, EXTRACT of them. Not as a result.",
         ),
         (
             "json",

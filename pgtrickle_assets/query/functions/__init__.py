@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pgtrickle_assets.query.functions import collections, datetimes, logic, math, numbers, strings
+from pgtrickle_assets.query.functions import collections, datetimes, domains, logic, math, numbers, strings
 from pgtrickle_assets.query.functions.registry import Emission, Function, Writer, lookup, register, registered, write
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Writer",
     "collections",
     "datetimes",
+    "domains",
     "logic",
     "lookup",
     "math",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pgtrickle_assets.errors import QueryError
 from pgtrickle_assets.query.functions.registry import register
 from pgtrickle_assets.query.functions.signatures import argument_type, define, merged_decimal
 from pgtrickle_assets.query.plan import Expression, Literal
@@ -17,6 +18,8 @@ from pgtrickle_assets.query.types import MAX_DECIMAL_PRECISION, ColumnType, deci
 def _rounded(args: Sequence[Expression]) -> ColumnType:
     kind = args[0].type
     digits = args[1] if len(args) > 1 else None
+    if digits is not None and not (isinstance(digits, Literal) and isinstance(digits.value, int)):
+        raise QueryError("rounding to a number of digits that is not a constant is not supported")
     places = int(digits.value) if isinstance(digits, Literal) and isinstance(digits.value, int) else 0
     integers = (kind.precision or 0) - (kind.scale or 0) + 1
     scale = min(max(places, 0), MAX_DECIMAL_PRECISION - 1)

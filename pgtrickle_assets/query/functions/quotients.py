@@ -171,7 +171,9 @@ def root_of_quotient(emission: Emission) -> str:
 
     def corrected(names: tuple[str, ...]) -> str:
         value, root = names
-        square = f"CAST(CAST({root} * {root} AS DECIMAL(37, 16)) AS DECIMAL(37, {scale}))"
+        # DuckDB keeps a product of two short decimals in 64 bits.
+        wide = root if spark else f"CAST({root} AS DECIMAL(28, 8))"
+        square = f"CAST(CAST({wide} * {root} AS DECIMAL(37, 16)) AS DECIMAL(37, {scale}))"
         residue = f"CAST(CAST({value} AS DECIMAL(37, {scale})) - {square} AS DOUBLE)"
         double_root = f"CAST({root} AS DOUBLE)"
 

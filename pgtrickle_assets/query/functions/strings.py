@@ -22,14 +22,18 @@ def _substring(emission: Emission) -> str:
     function = "substring"
     if _is_literal_at_least(emission, 1, 1) and (not rest or _is_literal_at_least(emission, 2, 0)):
         return f"{function}({', '.join(emission.args)})"
-    first = f"greatest({start}, 1)"
+    # greatest() would drop a NULL.
+    first = f"(CASE WHEN {start} < 1 THEN 1 ELSE {start} END)"
     if not rest:
         return f"{function}({text}, {first})"
     length = rest[0]
     message = "negative substring length not allowed"
     error = f"raise_error('{message}')" if emission.spark else f"error('{message}')"
-    end = f"(CASE WHEN {length} < 0 THEN CAST({error} AS INT) ELSE {start} + {length} END)"
-    return f"{function}({text}, {first}, greatest({end} - {first}, 0))"
+    end = f"(CASE WHEN {length} < 0 THEN CAST({error} AS BIGINT) ELSE CAST({start} AS BIGINT) + {length} END)"
+    taken = (
+        f"CASE WHEN {end} < {first} THEN 0 WHEN {end} - {first} > 2147483647 THEN 2147483647 ELSE {end} - {first} END"
+    )
+    return f"{function}({text}, {first}, CAST(({taken}) AS INT))"
 
 
 def _side(name: str) -> None:

@@ -26,6 +26,14 @@ ERRORS = [
     "SELECT n::numeric(3,2) AS x FROM t",
     "SELECT s::int AS x FROM t",
     "SELECT substring(s, 2, c) AS x FROM t",
+    "SELECT sqrt(-1.0::float8 * id) AS x FROM t",
+    "SELECT ln(0.0::float8 * id) AS x FROM t",
+    "SELECT exp(1000.0::float8 * id) AS x FROM t",
+    "SELECT power(-1.0::float8 * id, 0.5) AS x FROM t",
+    "SELECT acos(2.0::float8 * id) AS x FROM t",
+    "SELECT (id || '.5')::int AS x FROM t",
+    "SELECT ('maybe' || id)::bool AS x FROM t",
+    "SELECT chr(0 * id) AS x FROM t",
 ]
 
 

@@ -1,0 +1,21 @@
+-- NULL arguments, edges of numbers and of functions.
+SELECT -9223372036854775808 AS b, -2147483648 AS c, -2147483649 AS d, - 1.50 AS e, -(5) AS g, -9223372036854775809 AS h, abs(-32768) AS i;
+SELECT acos(x) AS a, asin(x) AS b, exp(x) AS c, power(x, 2) AS d, sqrt(abs(x)) AS e FROM (VALUES (0.5::float8), (-1.0), ('NaN'), (NULL), (1.0)) v(x);
+SELECT bo AND NULL AS a, bo OR NULL AS b, NOT bo AS c, bo IS TRUE AS d, bo IS NOT TRUE AS e, bo = TRUE AS f, bo <> FALSE AS g, bo::int AS h, bo > FALSE AS i FROM t;
+SELECT concat(NULL) AS x, concat(NULL, NULL) AS y;
+SELECT concat_ws(NULL, 'a', 'b') AS x, concat_ws(',', NULL, NULL) AS y;
+SELECT count(*) FILTER (WHERE NULL) AS a, sum(a) FILTER (WHERE a > 100000000) AS b, avg(n) FILTER (WHERE bo) AS c FROM t;
+SELECT d + c AS a, d - c AS b, ts + c * INTERVAL '1 day' AS e FROM t;
+SELECT date_trunc('day', NULL::timestamp) AS x, extract(year from NULL::date) AS y, to_char(NULL::date, 'YYYY') AS z, age(NULL::timestamp, ts) > interval '1 day' AS w FROM t;
+SELECT extract(epoch from ts - '2024-01-01') AS a, extract(day from ts - '2024-01-01'::timestamp) AS b, ts::date - DATE '2024-01-01' AS c, date_part('hour', ts) AS d, extract(minute from ts - TIMESTAMP '2030-01-01') AS e, ts - INTERVAL '1 month' AS f FROM t;
+SELECT greatest(a, NULL) AS a, least(NULL, c) AS b, greatest(s, k, 'b') AS e, least(d, DATE '2024-01-01') AS f, greatest(f, r) AS g, least(n, m, a) AS h FROM t;
+SELECT id, a - NULL AS x, s || NULL AS y, left(s, c) AS z, right(s, c) AS w, arr[NULL] AS v, arr[0] AS u, arr[99] AS r, arr[-1] AS q FROM t JOIN j USING (id) WHERE c <> 32767 OR c IS NULL;
+SELECT ln(x) AS a, log(x) AS b, exp(x) AS c, sqrt(x) AS d, power(x, 0.5) AS e, cbrt(x) AS f, degrees(x) AS g, sin(x) AS h, atan2(x, 2) AS i FROM (VALUES (1.0::float8), (2.5), (100)) v(x);
+SELECT lpad(s, c, k) AS a, rpad(s, 3, k) AS b, repeat(s, c) AS d, split_part(s, k, c) AS e, translate(s, k, s) AS f, replace(s, k, NULL) AS g, strpos(s, k) AS h, starts_with(s, k) AS i, concat(s, k) AS l, concat_ws(k, s, 'q') AS n FROM t WHERE c BETWEEN 1 AND 9 OR c IS NULL;
+SELECT make_date(2024, a, 1) AS x FROM t WHERE a BETWEEN 1 AND 12 OR a IS NULL;
+SELECT max(bo::int) AS a, bool_and(bo) AS b, sum(bo::int) AS c, count(bo) AS d, min(uid::text) AS e FROM t, j;
+SELECT n::text AS a, m::float8 AS b, f::numeric(30,4) AS c, a::float4 AS d, (n * 2)::int AS e, r::numeric(10,3) AS g, b::float8 AS h FROM t WHERE f IS NULL OR (f < 1e10 AND f <> 'NaN');
+SELECT power(x, y) AS a FROM (VALUES (0.0::float8, 0.0::float8), (2, -3), ('Infinity', 2), (-2, 3), ('NaN', 0), (1, 'NaN'), (NULL, 1), (0, 2)) v(x, y);
+SELECT sign(n) AS a, sign(f) AS b, abs(n) AS c, ceil(n) AS d, floor(m) AS e, trunc(m, 2) AS g, trunc(n) AS h, round(f) AS i, mod(a, 3) AS j, -n AS k, +n AS l FROM t WHERE f IS NULL OR f < 1e10;
+SELECT substring(s, a, c) AS x, substring(s, c) AS y, substring(s FROM c FOR 2) AS z, overlay(s placing 'X' from c) AS w FROM t WHERE c IS NULL OR c > 0;
+SELECT trim(both from s) AS a, trim(leading 'a' from s) AS b, btrim(s, NULL) AS c, md5(s) AS d, ascii(s) AS e, position('a' in s) AS f, octet_length(s) AS g FROM t;
