@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import combinations
 
 _WORD, _SPACE = r"\p{L}\p{Nl}0-9_", r"\t-\r \x85\p{Z}"
 _CLASSES = {"w": _WORD, "d": "0-9", "s": _SPACE}
@@ -66,12 +67,12 @@ class _Reader:
 
     def alternatives(self, *, outermost: bool = False) -> tuple[str, bool]:
         """Branches up to the end or the closing parenthesis, and whether one can match the empty text."""
-        before, branches, firsts, empty = self.groups, list[str](), list[str | None](), False
+        before, branches, prefixes, empty = self.groups, list[str](), list[str](), False
         while True:
-            text, first, nothing = self._branch()
+            text, prefix, nothing = self._branch()
             empty = empty or nothing
             branches.append(text)
-            firsts.append(first)
+            prefixes.append(prefix)
             if self._peek() != "|":
                 break
             self._at += 1
@@ -80,29 +81,28 @@ class _Reader:
         if len(branches) > 1:
             self._alternatives = True
             self.optional |= set(range(before + 1, self.groups + 1))
-            if None in firsts or len(set(firsts)) < len(firsts):
+            if any(a.startswith(b) or b.startswith(a) for a, b in combinations(prefixes, 2)):
                 self._doubt("alternatives that can begin alike")
         if self._lazy and (len(self._variable) > 1 or self._alternatives):
             self._doubt("a non-greedy quantifier beside another one")
         return "|".join(branches), empty
 
-    def _branch(self) -> tuple[str, str | None, bool]:
+    def _branch(self) -> tuple[str, str, bool]:
+        """The text of a branch, the fixed letters that it begins with, and whether it can match the empty text."""
         texts: list[str] = []
-        empty = True
-        first: str | None = None
+        prefix, fixed, empty = "", True, True
         while self._peek() not in ("", "|", ")"):
             before = self.groups
             atom = self._atom()
-            if not texts:
-                first = atom.first
             least, quantifier = self._quantifier()
-            if quantifier and not texts and not least:
-                first = None
+            if fixed and least and atom.first is not None and not atom.is_group:
+                prefix += atom.first
+            fixed = fixed and atom.first is not None and not atom.is_group and not quantifier
             if quantifier:
                 self._quantified(atom, least, range(before + 1, self.groups + 1))
             empty = empty and (atom.empty or not least)
             texts.append(atom.text + quantifier)
-        return "".join(texts), first, empty
+        return "".join(texts), prefix, empty
 
     def _quantified(self, atom: _Atom, least: int, groups: range) -> None:
         if not least:

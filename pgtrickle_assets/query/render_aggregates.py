@@ -162,13 +162,11 @@ def _ordered(w: _Written) -> str:
 
 
 def _string_agg(w: _Written) -> str:
-    distinct = "DISTINCT " if w.distinct else ""
-    if not w.spark:
-        return f"string_agg({distinct}{w.args[0]}, {w.args[1]}{_ordered(w)}){w.suffix}"
-    if not w.distinct:
+    if w.spark:
+        # Spark's listagg(DISTINCT) fails beside another DISTINCT aggregate.
         return f"array_join({_sorted_values(w, keep_nulls=False)}, {w.args[1]})"
-    within = f" WITHIN GROUP ({_ordered(w).strip()})" if w.order_by else ""
-    return f"listagg({distinct}{w.args[0]}, {w.args[1]}){within}{w.suffix}"
+    distinct = "DISTINCT " if w.distinct else ""
+    return f"string_agg({distinct}{w.args[0]}, {w.args[1]}{_ordered(w)}){w.suffix}"
 
 
 def _array_agg(w: _Written) -> str:

@@ -121,7 +121,7 @@ def cast_text(text: str, source: ColumnType, target: ColumnType, dialect: Dialec
         return f"CAST(round({text}, 0) AS {name})"
     if target.name == "varchar":
         return _to_text(text, source, dialect)
-    if source.name == "timestamptz" and target.name in ("date", "timestamp") and dialect == "duckdb":
+    if source.name == "timestamptz" and target.name in ("date", "timestamp", "time") and dialect == "duckdb":
         return f"CAST({text} AT TIME ZONE 'UTC' AS {name})"
     if target.name == "timestamptz" and source.name in ("date", "timestamp") and dialect == "duckdb":
         return f"(CAST({text} AS TIMESTAMP) AT TIME ZONE 'UTC')"
