@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 
 from pgtrickle_assets.differential.reasons import OBSTACLES, RULES
 from pgtrickle_assets.project_config import LakeConfig, ProjectConfig, SourceConfig
-from pgtrickle_assets.query import aggregate_calls, special_calls
+from pgtrickle_assets.query import aggregate_calls, moments, special_calls
 from pgtrickle_assets.query.functions import signatures
 from pgtrickle_assets.query.sql_features import SQL_FEATURES
 from pgtrickle_assets.settings import settings_reference
@@ -111,7 +111,8 @@ def features_tables() -> str:
 
 def functions_list() -> str:
     """Names of the functions by kind."""
-    scalar = {name for name in signatures.names() if name.isidentifier()} | set(special_calls.FUNCTIONS)
+    scalar = {name for name in signatures.names() if name.isidentifier()}
+    scalar |= {*special_calls.FUNCTIONS, *moments.SYNTAX}
     kinds = {
         "Aggregates": aggregate_calls.AGGREGATES,
         "Window functions, besides the aggregates": aggregate_calls.WINDOW_ONLY,

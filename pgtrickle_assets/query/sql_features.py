@@ -209,7 +209,8 @@ SQL_FEATURES: tuple[SqlFeature, ...] = (
             "json, jsonb",
             "limited",
             "doc -> 'a' ->> 'b'",
-            "Constant keys; ->, ->>, #>, #>>, ?, builders. Values are not compared; objects print without blanks.",
+            "Constant keys; ->, ->>, #>, #>>, ?, builders. Values are not compared; objects print without blanks. "
+            "Numbers in objects and in elements of arrays lose zeros at the end.",
         ),
         (
             "arrays",
