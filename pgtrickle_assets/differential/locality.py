@@ -18,6 +18,7 @@ from pgtrickle_assets.differential.state import State
 from pgtrickle_assets.differential.steps import RESULT, Step
 from pgtrickle_assets.differential.topk import TopKState
 from pgtrickle_assets.differential.window import WindowState
+from pgtrickle_assets.query import pushdown
 from pgtrickle_assets.query.plan import (
     Call,
     Column,
@@ -74,7 +75,7 @@ def restricted(
 
 def _restricted(step: Step, column: str, condition: Callable[[Column], Expression]) -> Step:
     position = [stored.name for stored in step.columns].index(column)
-    return replace(step, query=Filter(step.query, condition(step.query.output[position])))
+    return replace(step, query=pushdown.restricted(step.query, condition(step.query.output[position])))
 
 
 class _Search:

@@ -32,6 +32,7 @@ from pgtrickle_assets.query.rewrite import (
     disjunction,
     filtered,
     output_ids,
+    project_columns,
     ref,
     substitute,
     with_children,
@@ -45,6 +46,13 @@ def push_filters(node: Node) -> Node:
     of its columns apart: groups by their keys, DISTINCT, UNION ALL, windows by what all of them partition by.
     """
     return _push(node, ())
+
+
+def restricted(node: Node, condition: Expression) -> Node:
+    """The rows of a node that meet a condition, which goes as low as it can; the columns stay as they are."""
+    found = push_filters(Filter(node, condition))
+    # Joins may come out in another order.
+    return found if found.output == node.output else project_columns(found, node.output)
 
 
 def _disjuncts(part: Expression) -> tuple[Expression, ...]:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from pgtrickle_assets.partitions import PartitionBy, PartitionSlice, slice_of
-from pgtrickle_assets.query.plan import Call, Column, Expression, Filter, Literal, QueryPlan
-from pgtrickle_assets.query.pushdown import push_filters
-from pgtrickle_assets.query.rewrite import FALSE, TRUE, conjunction, disjunction, equals, is_null, project_columns, ref
+from pgtrickle_assets.query.plan import Call, Column, Expression, Literal, QueryPlan
+from pgtrickle_assets.query.pushdown import restricted
+from pgtrickle_assets.query.rewrite import FALSE, TRUE, conjunction, disjunction, equals, is_null, ref
 from pgtrickle_assets.query.types import BOOLEAN, ColumnType
 
 
@@ -31,9 +31,7 @@ class Selection:
 
     def restrict(self, plan: QueryPlan) -> QueryPlan:
         """The plan of these rows."""
-        root = push_filters(Filter(plan.root, self.condition(partition_column(plan, self.by))))
-        # Joins may come out in another order.
-        return replace(plan, root=root if root.output == plan.root.output else project_columns(root, plan.root.output))
+        return replace(plan, root=restricted(plan.root, self.condition(partition_column(plan, self.by))))
 
 
 def partition_column(plan: QueryPlan, by: PartitionBy) -> Column:
