@@ -171,6 +171,10 @@ class ServiceError(PgTrickleError):
     """An embedded service (PostgreSQL, Java, DuckDB extension, Spark) is missing, does not start or does not answer."""
 
 
+class SparkUnavailableError(TransientError, ServiceError):
+    """The Spark that computes went away, or does not answer."""
+
+
 class ControlError(PgTrickleError):
     """The control schema `pgtrickle` is missing or newer than this version, or does not allow what was asked."""
 

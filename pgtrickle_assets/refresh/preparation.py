@@ -19,6 +19,7 @@ from pgtrickle_assets.query.types import TableName
 from pgtrickle_assets.refresh.comparison import difference
 from pgtrickle_assets.refresh.model import InputWindow, Strategy, TableDelta
 from pgtrickle_assets.refresh.relations import Relations, StoredRelation, as_frame, is_arrow, signs
+from pgtrickle_assets.refresh.spark_failures import cleanup_failures_logged
 from pgtrickle_assets.refresh.steps_runner import StepMeasure, StepsRunner, needed_columns
 from pgtrickle_assets.refresh.strategy import Choice, PastRefresh, choose
 
@@ -58,7 +59,8 @@ class Computation:
     def close(self) -> None:
         """Let go of the views that the outputs read."""
         for relations in self.relations:
-            relations.close()
+            with cleanup_failures_logged():
+                relations.close()
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from pgtrickle_assets.errors import PgTrickleError, QueryDataError, StorageUnavailableError
+from pgtrickle_assets.errors import PgTrickleError, QueryDataError, SparkUnavailableError, StorageUnavailableError
 from pgtrickle_assets.query.types import TableName
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
+
+_LOG: Final = logging.getLogger(__name__)
 
 _FILE_NOT_READ: Final = "FAILED_READ_FILE"
 """Error condition of Spark's own readers, with subconditions."""
@@ -47,6 +50,7 @@ def spark_failures(name: TableName) -> Iterator[None]:
 
     Raises:
         StorageUnavailableError: A file could not be read.
+        SparkUnavailableError: Spark is gone, or does not answer.
         QueryDataError: The query has no answer for the rows that it reads.
     """
     try:
@@ -59,9 +63,32 @@ def spark_failures(name: TableName) -> Iterator[None]:
         raise known from error
 
 
+@contextmanager
+def cleanup_failures_logged() -> Iterator[None]:
+    """Lets a Spark that cannot clean up after a refresh pass: what it keeps goes with its session."""
+    try:
+        yield
+    except Exception as error:
+        if "pyspark" not in sys.modules or not _is_of_spark(error):
+            raise
+        _LOG.warning("Spark could not let go of the views of a refresh: %s", type(error).__name__)
+
+
+def _is_of_spark(error: Exception) -> bool:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return isinstance(error, PySparkException | Py4JError)
+
+
 def _known(error: Exception, name: TableName) -> PgTrickleError | None:
     from pyspark.errors import PySparkException, PythonException
 
+    if _is_gone(error):
+        return SparkUnavailableError(
+            f"Spark went away, or did not answer, while it computed {name}",
+            hint="It is tried again. When that happens often, give it more memory (PGTRICKLE_SPARK_DRIVER_MEMORY).",
+        )
     if not isinstance(error, PySparkException):
         return None
     condition = error.getCondition() or ""
@@ -71,6 +98,20 @@ def _known(error: Exception, name: TableName) -> PgTrickleError | None:
             hint="It is tried again; the cause is in Spark's log.",
         )
     return _of_the_data(error, condition, name)
+
+
+def _is_gone(error: Exception) -> bool:
+    """Whether the JVM or the Spark Connect server could not be reached."""
+    from py4j.protocol import Py4JNetworkError
+
+    if isinstance(error, Py4JNetworkError):
+        return True
+    if "pyspark.errors.exceptions.connect" not in sys.modules:
+        return False
+    from grpc import StatusCode
+    from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+
+    return isinstance(error, SparkConnectGrpcException) and error.getGrpcStatusCode() is StatusCode.UNAVAILABLE
 
 
 def _of_the_data(error: PySparkException, condition: str, name: TableName) -> QueryDataError | None:

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import pytest
+from grpc import StatusCode
+from py4j.protocol import Py4JNetworkError
 from pyspark.errors import AnalysisException, PythonException, SparkRuntimeException
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
-from pgtrickle_assets.errors import LakeError, QueryDataError, StorageUnavailableError, TransientError
+from pgtrickle_assets.errors import (
+    LakeError,
+    QueryDataError,
+    SparkUnavailableError,
+    StorageUnavailableError,
+    TransientError,
+)
 from pgtrickle_assets.query.types import TableName
-from pgtrickle_assets.refresh.spark_failures import spark_failures
+from pgtrickle_assets.refresh.spark_failures import cleanup_failures_logged, spark_failures
 
 NAME = TableName("gold", "shares")
 
@@ -25,6 +34,27 @@ def test_a_task_that_could_not_read_is_tried_again(error):
         raise error
     assert isinstance(caught.value, TransientError)
     assert caught.value.__cause__ is error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        SparkConnectGrpcException("connection reset", grpc_status_code=StatusCode.UNAVAILABLE),
+        Py4JNetworkError("answer from Java side is empty"),
+    ],
+)
+def test_a_spark_that_went_away_is_told_in_words_and_tried_again(error):
+    with pytest.raises(SparkUnavailableError, match=r"Spark went away.* gold\.shares") as caught, spark_failures(NAME):
+        raise error
+    assert isinstance(caught.value, TransientError)
+
+
+def test_what_spark_cannot_clean_up_undoes_no_refresh(caplog):
+    with cleanup_failures_logged():
+        raise SparkConnectGrpcException("gone", grpc_status_code=StatusCode.UNAVAILABLE)
+    assert "could not let go" in caplog.text
+    with pytest.raises(ValueError, match="bug"), cleanup_failures_logged():
+        raise ValueError("bug")
 
 
 @pytest.mark.parametrize("error", [AnalysisException("no such column"), LakeError("refused"), ValueError("bug")])
