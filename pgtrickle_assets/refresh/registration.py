@@ -13,7 +13,14 @@ from pgtrickle_assets.control.capture_position import MirrorRow
 from pgtrickle_assets.control.registry import Dependency, StreamTableDefinition
 from pgtrickle_assets.control.registry_sync import sync
 from pgtrickle_assets.control.statuses import Origin, SourceType
-from pgtrickle_assets.errors import ConfigurationError, QueryError, SourceBusyError, SourceTableError
+from pgtrickle_assets.errors import (
+    ConfigurationError,
+    LakeConflictError,
+    LakeError,
+    QueryError,
+    SourceBusyError,
+    SourceTableError,
+)
 from pgtrickle_assets.lake.commit import commit
 from pgtrickle_assets.lake.ddl import Comment, DropTable, alter
 from pgtrickle_assets.lake.model import LakeTable, TableChange, TableDefinition
@@ -161,6 +168,8 @@ def register(workspace: Workspace, observed: Observation) -> None:
         SourceError: Capture cannot be installed.
     """
     definitions = [workspace.definition(name) for name in workspace.project.order]
+    # Tables that another process makes from here on are seen as conflicts, and not taken for left ones.
+    base = workspace.lake.head()
     with workspace.lake.connection() as connection, connection.transaction():
         sql_definitions.add_project(connection, workspace.project.name)
         wanted = [_registered(workspace, definition) for definition in definitions]
@@ -171,12 +180,12 @@ def register(workspace: Workspace, observed: Observation) -> None:
     removed = [name for name, _, _ in result.removed]
     texts = [text for _, _, states in result.removed for text in states]
     states = [TableName(STATE_SCHEMA, text.removeprefix(f"{STATE_SCHEMA}.")) for text in (*texts, *result.abandoned)]
-    _drop(workspace, [*removed, *states])
+    _drop(workspace, [*removed, *states], base)
     # First, so that a mirror that nothing reads any more leaves its name to one that differs from it only in case.
     _release_capture(workspace)
-    _make_mirrors(workspace)
+    _make_mirrors(workspace, base)
     for definition in definitions:
-        _make_tables(workspace, definition, result.ids[definition.name])
+        _make_tables(workspace, definition, result.ids[definition.name], base)
         if definition.name in result.redescribed:
             comment = Comment(definition.name, definition.stream_table.description)
             alter(workspace.lake, comment, author=_AUTHOR, message=f"Describe table {definition.name}")
@@ -242,12 +251,12 @@ def _dependencies(workspace: Workspace, definition: Definition) -> list[Dependen
     return [found[name] for name in sorted(found)]
 
 
-def _make_mirrors(workspace: Workspace) -> None:
+def _make_mirrors(workspace: Workspace, base: int) -> None:
     """Mirror tables and their registry rows; a mirror whose columns changed is made anew and copied again."""
     project = workspace.project
     with workspace.lake.connection() as connection:
         known = {(row.source_name, row.source): row for row in capture_position.mirrors(connection)}
-    _drop_left_mirrors(workspace, {row.mirror for row in known.values()})
+    _drop_left_mirrors(workspace, {row.mirror for row in known.values()}, base)
     for source, tables in project.source_tables.items():
         for table in tables:
             schema = project.mirror_schema(source, table)
@@ -262,10 +271,10 @@ def _make_mirrors(workspace: Workspace) -> None:
             before = known.get((source, table))
             if before is not None and list(before.columns) == columns and _fits(workspace, definition):
                 continue
-            _replace(workspace, definition, partial(_put_mirror, row))
+            _replace(workspace, definition, partial(_put_mirror, row), base)
 
 
-def _drop_left_mirrors(workspace: Workspace, registered: AbstractSet[TableName]) -> None:
+def _drop_left_mirrors(workspace: Workspace, registered: AbstractSet[TableName], base: int) -> None:
     """Tables of mirror schemas that no registry row knows, where a mirror needs their name in other case.
 
     One of the very same name is replaced when the mirror is made.
@@ -280,14 +289,14 @@ def _drop_left_mirrors(workspace: Workspace, registered: AbstractSet[TableName])
         return
     folded = {name.folded for name in new}
     left = [table.name for table in workspace.lake.tables() if table.name.folded in folded]
-    _drop(workspace, [name for name in left if name not in mirrors | registered])
+    _drop(workspace, [name for name in left if name not in mirrors | registered], base)
 
 
 def _put_mirror(row: MirrorRow, cursor: Cursor[tuple[Any, ...]], _: int) -> None:
     capture_position.put_mirror(cursor, row)
 
 
-def _make_tables(workspace: Workspace, definition: Definition, pgt_id: int) -> None:
+def _make_tables(workspace: Workspace, definition: Definition, pgt_id: int, base: int) -> None:
     """Result and state tables; those that do not fit are made anew, and the next refresh is full.
 
     A result whose columns stay is kept, whatever becomes of the states: its readers and its history go on.
@@ -295,7 +304,7 @@ def _make_tables(workspace: Workspace, definition: Definition, pgt_id: int) -> N
     is_kept = _fits(workspace, definition.table_definitions[0])
     for wanted in definition.table_definitions:
         if not _fits(workspace, wanted):
-            _replace(workspace, wanted, partial(_ask_rebuild if is_kept else _start_anew, pgt_id))
+            _replace(workspace, wanted, partial(_ask_rebuild if is_kept else _start_anew, pgt_id), base)
 
 
 def _ask_rebuild(pgt_id: int, cursor: Cursor[tuple[Any, ...]], _: int) -> None:
@@ -316,12 +325,16 @@ def _fits(workspace: Workspace, wanted: TableDefinition) -> bool:
     return have == [(column.name, column.type) for column in wanted.columns] and fields == wanted.partition_by
 
 
-def _replace(workspace: Workspace, wanted: TableDefinition, within: Any) -> None:
-    """Make a table, in place of one that does not fit."""
-    _drop(workspace, [wanted.name])
+def _replace(workspace: Workspace, wanted: TableDefinition, within: Any, base: int) -> None:
+    """Make a table, in place of one that was there at `base` and does not fit.
+
+    Raises:
+        LakeConflictError: Another process did so after `base`.
+    """
+    dropped = _drop(workspace, [wanted.name], base)
     commit(
         workspace.lake,
-        base=workspace.lake.head(),
+        base=base if dropped is None else dropped,
         changes=[TableChange(wanted.name, create=wanted)],
         author=_AUTHOR,
         message=f"Make table {wanted.name}",
@@ -329,10 +342,29 @@ def _replace(workspace: Workspace, wanted: TableDefinition, within: Any) -> None
     )
 
 
-def _drop(workspace: Workspace, names: Sequence[TableName]) -> None:
+def _drop(workspace: Workspace, names: Sequence[TableName], base: int) -> int | None:
+    """Drop those tables that were there at `base`; the snapshot of the last drop.
+
+    Raises:
+        LakeConflictError: Another process dropped one meanwhile.
+    """
+    snapshot = None
     for name in names:
-        if workspace.lake.table(name) is not None:
-            alter(workspace.lake, DropTable(name), author=_AUTHOR, message=f"Drop table {name}")
+        before = workspace.lake.table(name, base)
+        if before is None:
+            continue
+        gone = LakeConflictError(f"lake table {name} was changed by another process", hint="Try again.")
+        now = workspace.lake.table(name)
+        if now is None or now.id != before.id:
+            raise gone
+        try:
+            dropped = alter(workspace.lake, DropTable(name), author=_AUTHOR, message=f"Drop table {name}")
+        except LakeError as error:
+            if workspace.lake.table(name) is None:
+                raise gone from error
+            raise
+        snapshot = dropped.snapshot_id
+    return snapshot
 
 
 def _release_capture(workspace: Workspace) -> None:
@@ -354,7 +386,7 @@ def _release_capture(workspace: Workspace) -> None:
         except SourceBusyError:
             # Dropping a trigger waits for every reader of the table; the next registration tries again.
             continue
-        _drop(workspace, [row.mirror])
+        _drop(workspace, [row.mirror], workspace.lake.head())
         with workspace.lake.connection() as connection:
             capture_position.remove_mirror(connection, row.source_name, row.source)
 
