@@ -50,6 +50,8 @@ class CuttingProxy:
                     if how == "after":
                         upstream.sendall(data)
                         time.sleep(0.5)
+                    # Closing alone leaves the socket open while the other thread waits for it.
+                    upstream.shutdown(socket.SHUT_RDWR)
                     return
                 upstream.sendall(data)
 
