@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgtrickle_assets.lake.parquet_read import Wanted
+from pgtrickle_assets.lake.prune import prune
 from pgtrickle_assets.lake.spark_columns import quoted_name
 from pgtrickle_assets.lake.types import arrow_type
 from pgtrickle_assets.lake.values import parse_text
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from pgtrickle_assets.differential.steps import ValueRange
-    from pgtrickle_assets.lake.model import LakeColumn, LakeTable
+    from pgtrickle_assets.lake.model import LakeColumn, LakeTable, ScanPlan
     from pgtrickle_assets.query.plan import Literal
     from pgtrickle_assets.query.types import ColumnType
 
@@ -50,6 +51,17 @@ class KeyFilter:
         if mine.num_rows > theirs.num_rows or mine.schema != theirs.schema:
             return False
         return not mine.join(theirs, mine.column_names, join_type="left anti", use_threads=False).num_rows
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of the scan that are looked at."""
+        return tuple(self.keys.column_names)
+
+    def pruned(self, plan: ScanPlan) -> ScanPlan:
+        """The scan without the files that hold no row that matters."""
+        for name in self.columns:
+            plan = prune(plan, name, values=self.values(name))
+        return plan
 
     def values(self, column: str) -> list[object]:
         """The values of one column."""
@@ -88,6 +100,15 @@ class RangeFilter:
     def within(self, other: KeyFilter | RangeFilter) -> bool:
         """Whether every row that matters matters by the other filter too; False where that is not seen at once."""
         return self == other
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of the scan that are looked at."""
+        return (self.column,)
+
+    def pruned(self, plan: ScanPlan) -> ScanPlan:
+        """The scan without the files that hold no row that matters."""
+        return prune(plan, self.column, minimum=self.minimum, maximum=self.maximum)
 
     def only(self, rows: pa.Table) -> pa.Table:
         """The rows within the range."""

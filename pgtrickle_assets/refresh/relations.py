@@ -31,7 +31,6 @@ from pgtrickle_assets.lake.arrow_read import (
 from pgtrickle_assets.lake.consolidate import consolidate
 from pgtrickle_assets.lake.model import WEIGHT_COLUMN, DeltaPlan, LakeTable, ScanPlan
 from pgtrickle_assets.lake.parquet_read import Wanted
-from pgtrickle_assets.lake.prune import prune
 from pgtrickle_assets.lake.spark_collect import collect
 from pgtrickle_assets.lake.spark_columns import quoted_name, schema_ddl
 from pgtrickle_assets.lake.spark_read import read_delta, read_table
@@ -327,18 +326,12 @@ class Relations:
 
     def _pruned(self, scan: Scan, filters: tuple[ScanFilter, ...]) -> ScanPlan:
         plan = self.scan_plan(scan.relation, scan.version)
-        ranges = [own for own in filters if isinstance(own, RangeFilter)]
-        keys = [own for own in filters if not isinstance(own, RangeFilter)]
-        looked_at = {name for key_filter in keys for name in key_filter.keys.column_names}
-        looked_at |= {own.column for own in ranges}
+        looked_at = {name for own in filters for name in own.columns}
         ids = [column.id for name in sorted(looked_at) if (column := plan.table.column(name)) is not None]
         if ids:
             plan = self._lake.with_bounds(plan, ids)
-        for own in ranges:
-            plan = prune(plan, own.column, minimum=own.minimum, maximum=own.maximum)
-        for key_filter in keys:
-            for name in key_filter.keys.column_names:
-                plan = prune(plan, name, values=key_filter.values(name))
+        for own in filters:
+            plan = own.pruned(plan)
         return plan
 
     def _with_pending(self, frame: DataFrame, relation: str) -> DataFrame:

@@ -441,7 +441,7 @@ def test_an_s3_that_stays_away_is_given_up(rig: Rig, show: Show) -> None:
 
 
 @pytest.mark.nightly
-def test_a_connection_that_falls_silent_in_the_transaction_is_given_up(rig: Rig, show: Show) -> None:
+def test_a_connection_that_falls_silent_in_the_transaction_is_left_for_another(rig: Rig, show: Show) -> None:
     silence = Trap("request", SNAPSHOT_WRITTEN, lambda: "swallow")
     outcome, seconds = deliver(rig, lambda: _laid(rig.postgres, silence))
     show("connection silent", "in the transaction", outcome, seconds)

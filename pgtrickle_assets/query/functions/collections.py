@@ -183,7 +183,7 @@ def _array_contains_all(emission: Emission) -> str:
     test = f"len(list_filter({part}, lambda e: e IS NULL OR NOT list_contains({whole}, e))) = 0"
     if emission.spark:
         test = f"forall({part}, e -> coalesce(array_contains({whole}, e), FALSE))"
-    return f"(CASE WHEN {whole} IS NOT NULL AND {part} IS NOT NULL THEN {test} END)"
+    return _unless_null(whole, part, test)
 
 
 def _array_overlaps(emission: Emission) -> str:
@@ -191,6 +191,10 @@ def _array_overlaps(emission: Emission) -> str:
     test = f"len(list_filter({right}, lambda e: e IS NOT NULL AND list_contains({left}, e))) > 0"
     if emission.spark:
         test = f"exists({right}, e -> coalesce(array_contains({left}, e), FALSE))"
+    return _unless_null(left, right, test)
+
+
+def _unless_null(left: str, right: str, test: str) -> str:
     return f"(CASE WHEN {left} IS NOT NULL AND {right} IS NOT NULL THEN {test} END)"
 
 
