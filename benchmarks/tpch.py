@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import geometric_mean, median
@@ -80,25 +80,31 @@ class Meter:
         return context.statusStore().jobsList(None).size()
 
     @staticmethod
-    def _bytes() -> int:
-        """Bytes that this process and its children read with system calls: nearly all of it files of the lake."""
-        mine = psutil.Process()
-        return sum(process.io_counters().read_chars for process in (mine, *mine.children(recursive=True)))
+    def _used() -> dict[int, tuple[float, int]]:
+        """Processor seconds and bytes read with system calls so far, of this process and of each that it started.
 
-    @staticmethod
-    def _cpu() -> float:
-        """Processor seconds of this process and of all that it started: what a busy machine does not distort."""
+        Processor time is what a busy machine does not distort; the bytes are nearly all of files of the lake.
+        """
+        used: dict[int, tuple[float, int]] = {}
         me = psutil.Process()
-        times = [process.cpu_times() for process in (me, *me.children(recursive=True))]
-        return sum(t.user + t.system for t in times) + times[0].children_user + times[0].children_system
+        for process in (me, *me.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                used[process.pid] = times.user + times.system, process.io_counters().read_chars
+        return used
 
     def measure(self, engine: RefreshEngine, name: str, cut: int) -> Measurement:
         """Refresh a stream table to a cut."""
-        jobs, read, cpu = self._jobs(), self._bytes(), self._cpu()
+        jobs, before = self._jobs(), self._used()
         started = time.perf_counter()
         result = engine.refresh(name, cut=cut, run_id="benchmark")
         seconds = time.perf_counter() - started
-        cpu, read = self._cpu() - cpu, self._bytes() - read
+        # A process that ended meanwhile, such as one of PostgreSQL, is left out.
+        spent = [
+            (cpu - before.get(pid, (0.0, 0))[0], read - before.get(pid, (0.0, 0))[1])
+            for pid, (cpu, read) in self._used().items()
+        ]
+        cpu, read = sum(cpu for cpu, _ in spent), sum(read for _, read in spent)
         return Measurement(result, seconds, cpu, self._jobs() - jobs, read)
 
 

@@ -19,6 +19,7 @@ from pgtrickle_assets.lake.parquet_columns import arrow_schema, file_columns, in
 from pgtrickle_assets.lake.parquet_read import (
     FILE_ID_COLUMN,
     POSITION_COLUMN,
+    ColumnCache,
     Wanted,
     live_rows,
     matching_rows,
@@ -115,6 +116,7 @@ def find_rows_arrow(
     limit: int,
     *,
     storage_options: Mapping[str, str] | None = None,
+    cache: ColumnCache | None = None,
 ) -> pa.Table | None:
     """The wanted rows of a table, on the driver; None, without reading on, as soon as there are more than `limit`.
 
@@ -124,6 +126,7 @@ def find_rows_arrow(
         wanted: What to look for.
         limit: Most rows to return.
         storage_options: See `storage.STORAGE_OPTIONS`.
+        cache: Keeps what is read of local files for the next search.
 
     Raises:
         LakeError: Unknown column, or a file that can't be read as the catalog describes it.
@@ -133,7 +136,10 @@ def find_rows_arrow(
     parts = [_inlined(scan, chosen, keys, wanted)]
     found = parts[0].num_rows
     files = [as_read_at(file, scan.table.at) for file in scan.files]
-    reads = [lambda file=file: _matching(storage, file, chosen, keys, wanted, positions=False) for file in files]
+    kept = cache if storage.is_local else None
+    reads = [
+        lambda file=file: _matching(storage, file, chosen, keys, wanted, positions=False, cache=kept) for file in files
+    ]
     for part in _one_after_another(storage, reads):
         if found > limit:
             break
@@ -155,12 +161,13 @@ def _matching(
     wanted: Wanted,
     *,
     positions: bool,
+    cache: ColumnCache | None = None,
 ) -> Iterator[pa.Table]:
     if not keys:
         yield live_rows(storage, file, file_columns(columns, file), positions=positions)
         return
     own, looked_at = file_columns(columns, file), file_columns(keys, file)
-    yield from matching_rows(storage, file, own, looked_at, wanted, positions=positions)
+    yield from matching_rows(storage, file, own, looked_at, wanted, positions=positions, cache=cache)
 
 
 def read_delta_arrow(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from typing import Any, Final
 
@@ -83,6 +83,33 @@ def rows_at(storage: Storage, file: DataFile, columns: Sequence[FileColumn], wan
     return pa.concat_tables(parts) if parts else empty_rows(columns)
 
 
+@dataclass(slots=True)
+class ColumnCache:
+    """Columns of row groups, kept while several searches look through the same files.
+
+    Attributes:
+        limit: Bytes kept at most; what comes later is read anew each time.
+    """
+
+    limit: int
+    _columns: dict[tuple[str, int, str], pa.ChunkedArray] = field(
+        default_factory=dict[tuple[str, int, str], pa.ChunkedArray]
+    )
+    _bytes: int = 0
+
+    def read(self, reader: pq.ParquetFile, path: str, group: int, names: Sequence[str]) -> pa.Table:
+        """Columns of one row group of the file at `path`."""
+        found = {name: self._columns.get((path, group, name)) for name in names}
+        missing = [name for name, column in found.items() if column is None]
+        if missing:
+            stored = reader.read_row_group(group, columns=missing)
+            found |= {name: stored.column(name) for name in missing}
+            if self._bytes + stored.nbytes <= self.limit:
+                self._bytes += stored.nbytes
+                self._columns |= {(path, group, name): stored.column(name) for name in missing}
+        return pa.table(found)
+
+
 @dataclass(frozen=True)
 class Wanted:
     """Which rows are looked for.
@@ -130,6 +157,7 @@ def matching_rows(
     wanted: Wanted,
     *,
     positions: bool = False,
+    cache: ColumnCache | None = None,
 ) -> Iterator[pa.Table]:
     """Rows of `file` that a reader sees and that are wanted, in one table per row group that holds some.
 
@@ -142,6 +170,7 @@ def matching_rows(
         keys: The columns looked at.
         wanted: What to look for.
         positions: Add `__pgt_file_id` and `__pgt_position`.
+        cache: Keeps what is read for the next search.
     """
     try:
         deleted = deleted_positions(storage, file)
@@ -152,10 +181,10 @@ def matching_rows(
                 rows = reader.metadata.row_group(group).num_rows
                 if _may_hold(reader.metadata.row_group(group), keys, wanted):
                     live = _without(np.arange(start, start + rows, dtype=np.int64), deleted)
-                    looked_at = _read(reader, file, keys, [group], start, live, positions=True)
+                    looked_at = _read(reader, file, keys, [group], start, live, positions=True, cache=cache)
                     places = wanted.only(looked_at).column(POSITION_COLUMN).to_numpy()
                     if len(places):
-                        yield _read(reader, file, columns, [group], start, places, positions=positions)
+                        yield _read(reader, file, columns, [group], start, places, positions=positions, cache=cache)
                 start += rows
     except OSError as error:
         raise storage_error(error, file.path, dict(storage.options)) from error
@@ -190,13 +219,20 @@ def _read(
     wanted: Positions,
     *,
     positions: bool = False,
+    cache: ColumnCache | None = None,
 ) -> pa.Table:
     """Rows at `wanted` positions out of consecutive row groups, the first of which begins at position `start`."""
     bounded = file.rows_after is not None or file.rows_upto is not None
     sources = {column.source for column in columns if column.source is not None}
     if bounded:
         sources.add(SNAPSHOT_COLUMN)
-    stored = reader.read_row_groups(groups, columns=sorted(sources)) if sources and groups else None
+    stored: pa.Table | None = None
+    if sources and groups:
+        names = sorted(sources)
+        if cache is not None and len(groups) == 1:
+            stored = cache.read(reader, file.path, groups[0], names)
+        else:
+            stored = reader.read_row_groups(groups, columns=names)
     total = sum(reader.metadata.row_group(n).num_rows for n in groups)
     if bounded and stored is not None:
         wanted = wanted[_within(stored.column(SNAPSHOT_COLUMN), file)[wanted - start]]

@@ -17,6 +17,8 @@ from pgtrickle_assets.lake.values import parse_text
 from pgtrickle_assets.query.types import ColumnType
 
 _UNKNOWN: Final = object()
+_UNLIKE_TEXT: Final = ("timestamptz", "uuid")
+"""Types whose values are not compared as they come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +79,15 @@ def _wanted(kind: ColumnType, minimum: object, maximum: object, values: Iterable
         nan = kind.is_float and (maximum is None or _is_nan(maximum))
         high = None if _is_nan(maximum) else _comparable(maximum, kind)
         return _Wanted(None, _comparable(minimum, kind), high, nan=nan)
-    given = list(values)
-    plain = [_comparable(value, kind) for value in given if value is not None and not _is_nan(value)]
-    return _Wanted(tuple(sorted(set(plain))), null=any(value is None for value in given), nan=any(map(_is_nan, given)))
+    given = set(values)
+    plain: set[Any] = given - {None}
+    nan = False
+    if kind.is_float:
+        plain = {value for value in plain if not _is_nan(value)}
+        nan = len(plain) + (None in given) < len(given)
+    elif kind.name in _UNLIKE_TEXT:
+        plain = {_comparable(value, kind) for value in plain}
+    return _Wanted(tuple(sorted(plain)), null=None in given, nan=nan)
 
 
 def _may_hold(file: DataFile, column: LakeColumn, wanted: _Wanted) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pgtrickle_assets.query.functions.registry import Dialect
 from pgtrickle_assets.query.plan import (
     Aggregate,
+    Call,
     Column,
     Distinct,
     Filter,
@@ -30,9 +31,12 @@ from pgtrickle_assets.query.render_aggregates import aggregate_text, window_text
 from pgtrickle_assets.query.render_expressions import ExpressionWriter
 from pgtrickle_assets.query.render_generators import generator_source
 from pgtrickle_assets.query.render_types import identifier, type_name
+from pgtrickle_assets.query.rewrite import conjuncts
 
 WEIGHT_COLUMN = "__pgt_weight"
 """Name of the weight column in a stored Z-set."""
+
+_EQUALITIES = ("=", "is_not_distinct_from")
 
 _JOIN_WORDS = {
     "inner": "INNER JOIN",
@@ -47,6 +51,8 @@ def render(
     dialect: Dialect,
     relation_name: Callable[[Scan], str],
     output: Sequence[tuple[str, str]] | None = None,
+    *,
+    one_task: bool = False,
 ) -> str:
     """SQL text that evaluates a plan.
 
@@ -55,16 +61,18 @@ def render(
         dialect: Engine that runs the text: "spark" (4.x, ANSI mode, session time zone UTC) or "duckdb" (time zone UTC).
         relation_name: Quoted SQL text of the relation that a scan reads.
         output: (column id, name) of each column of the result, in order; None: all columns, named by their ids.
+        one_task: Whether Spark is to join within one task: without sorting, and without an exchange between joins.
 
     Returns:
         One SELECT statement without a trailing semicolon.
     """
-    return _Renderer(dialect, relation_name).statement(node, output)
+    return _Renderer(dialect, relation_name, one_task=one_task).statement(node, output)
 
 
 class _Renderer:
-    def __init__(self, dialect: Dialect, relation_name: Callable[[Scan], str]) -> None:
+    def __init__(self, dialect: Dialect, relation_name: Callable[[Scan], str], *, one_task: bool) -> None:
         self.dialect: Dialect = dialect
+        self.one_task = one_task and dialect == "spark"
         self.relation_name = relation_name
         self.writer = ExpressionWriter(dialect)
         self.tables = 0
@@ -158,15 +166,29 @@ class _Renderer:
         return f"SELECT {', '.join(items) or '1 AS pgt_none'} FROM {child}"
 
     def join(self, node: Join) -> str:
-        left, right = self.relation(node.left), self.relation(node.right)
+        left = self.relation(node.left)
+        left_table = self.tables
+        right = self.relation(node.right)
         condition = "TRUE" if node.condition is None else self.writer.expression(node.condition)
-        names = self.names(node.output)
+        names = self.join_hints(node, left_table, self.tables) + self.names(node.output)
         if node.kind in ("semi", "anti"):
             word = f"LEFT {node.kind.upper()} JOIN" if self.dialect == "spark" else f"{node.kind.upper()} JOIN"
             return f"SELECT {names} FROM {left} {word} {right} ON {condition}"
         if node.kind == "inner" and node.condition is None:
             return f"SELECT {names} FROM {left} CROSS JOIN {right}"
         return f"SELECT {names} FROM {left} {_JOIN_WORDS[node.kind]} {right} ON {condition}"
+
+    def join_hints(self, node: Join, left: int, right: int) -> str:
+        """What makes Spark join two derived tables by hash, where it is asked to stay in one task."""
+        if not self.one_task:
+            return ""
+        hints: list[str] = []
+        if node.kind == "inner":
+            # Spark 4.3 takes the output of an inner join of single partitions for partitioned anyhow.
+            hints.append("COALESCE(1)")
+        if any(isinstance(part, Call) and part.function in _EQUALITIES for part in conjuncts(node.condition)):
+            hints.append(f"SHUFFLE_HASH(pgt_{left}, pgt_{right})")
+        return f"/*+ {', '.join(hints)} */ " if hints else ""
 
     def aggregate(self, node: Aggregate) -> str:
         child = self.relation(node.child)

@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -60,12 +62,13 @@ class KeyFilter:
     def pruned(self, plan: ScanPlan) -> ScanPlan:
         """The scan without the files that hold no row that matters."""
         for name in self.columns:
-            plan = prune(plan, name, values=self.values(name))
+            plan = prune(plan, name, values=self.values[name])
         return plan
 
-    def values(self, column: str) -> list[object]:
-        """The values of one column."""
-        return pc.unique(self.keys.column(column)).to_pylist()
+    @cached_property
+    def values(self) -> Mapping[str, list[object]]:
+        """The values of each column."""
+        return {name: pc.unique(self.keys.column(name)).to_pylist() for name in self.columns}
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +169,7 @@ def matching(frame: DataFrame, key_filter: ScanFilter) -> DataFrame:
         # The query has it, and Spark brings it to the files.
         return frame
     for name in key_filter.keys.column_names:
-        values = key_filter.values(name)
+        values = key_filter.values[name]
         if not values or any(value is None or isinstance(value, float) for value in values):
             continue
         column = f.col(quoted_name(name))

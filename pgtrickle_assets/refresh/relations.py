@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
@@ -30,9 +31,9 @@ from pgtrickle_assets.lake.arrow_read import (
 )
 from pgtrickle_assets.lake.consolidate import consolidate
 from pgtrickle_assets.lake.model import WEIGHT_COLUMN, DeltaPlan, LakeTable, ScanPlan
-from pgtrickle_assets.lake.parquet_read import Wanted
+from pgtrickle_assets.lake.parquet_read import ColumnCache, Wanted
 from pgtrickle_assets.lake.spark_collect import collect
-from pgtrickle_assets.lake.spark_columns import quoted_name, schema_ddl
+from pgtrickle_assets.lake.spark_columns import quoted_name
 from pgtrickle_assets.lake.spark_read import read_delta, read_table
 from pgtrickle_assets.lake.types import from_arrow, spark_type
 from pgtrickle_assets.query.plan import Scan, Version
@@ -41,12 +42,19 @@ from pgtrickle_assets.refresh.one_task import SMALL_SCAN_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
     from pgtrickle_assets.differential.steps import ValueRange
     from pgtrickle_assets.lake.catalog import Lake
 
 _VIEW_NUMBERS = itertools.count(1)
 _KEY = "__pgt_key"
+_FEW_ROWS = 64
+"""A table of up to this many rows is given to Spark once and whole, rather than once for every set of keys."""
+
+_CACHED_BYTES = 384 << 20
+"""Columns that a refresh looks through more than once are kept up to this size."""
+
 _LOOKED_UP_PER_ROW = 4
 """Spark looks for values by column; so many times the rows that may stay come to the driver to be looked at closer."""
 
@@ -89,11 +97,14 @@ class Relations:
         self._small_delta_rows = small_delta_rows
         self._deltas: dict[str, DeltaPlan] = {}
         self._scans: dict[tuple[str, bool], ScanPlan] = {}
+        self._bounded: set[tuple[str, bool]] = set()
+        self._cache = ColumnCache(_CACHED_BYTES)
         self._rows: dict[str, pa.Table | DataFrame] = {}
         self.jobs = 0
         self._local: dict[_LocalKey, dict[Version | None, pa.Table] | None] = {}
+        self._within: dict[tuple[int, tuple[ScanFilter, ...]], tuple[pa.Table, pa.Table]] = {}
         self._outputs: set[str] = set()
-        self._views: dict[object, str] = {}
+        self._views: dict[object, tuple[str, pa.Table | None]] = {}
         self._cached: list[DataFrame] = []
         self._large_views: set[str] = set()
 
@@ -122,8 +133,9 @@ class Relations:
         return self._scans[relation, is_old]
 
     def range_filter(self, found: ValueRange) -> RangeFilter | None:
-        """What a range of values of a stored scan leaves of its rows."""
-        column = self._stored[found.scan.relation].new.column(found.column)
+        """What a range of values leaves of a stored relation or its delta; None where that is not seen here."""
+        stored = self._stored.get(found.scan.relation)
+        column = None if stored is None else stored.new.column(found.column)
         return None if column is None else RangeFilter.of(found, column.type)
 
     def rows(self, relation: str) -> pa.Table | DataFrame:
@@ -154,10 +166,12 @@ class Relations:
         return is_arrow(rows) and rows.num_rows == 0
 
     def local_rows(self, scan: Scan, filters: tuple[ScanFilter, ...] = ()) -> pa.Table | None:
-        """The rows of a stored scan that can matter, where they are few enough for the driver, else None.
+        """The rows of a scan that can matter, where they are few enough for the driver, else None.
 
         Both states of a relation come out of one read: the other one is that and the delta between them.
         """
+        if self._reads_rows(scan):
+            return self._rows_within(scan.relation, filters)
         read = self._read(scan, filters)
         if read is None:
             return None
@@ -179,15 +193,19 @@ class Relations:
 
     def view(self, scan: Scan, filters: tuple[ScanFilter, ...] = ()) -> str:
         """Quoted name of the temporary view for a scan."""
-        key = (scan.relation, "rows") if self._reads_rows(scan) else (scan.relation, scan.version, filters)
+        if not self._reads_rows(scan) and self.scan_plan(scan.relation, scan.version).row_count <= _FEW_ROWS:
+            filters = ()
+        local = self.local_rows(scan, filters)
+        # The same rows are given to Spark once, whoever asks for them.
+        key = (scan.relation, scan.version, filters) if local is None else id(local)
         if key not in self._views:
             name = f"pgt_relation_{next(_VIEW_NUMBERS)}"
-            frame, is_little = self._frame(scan, filters)
+            frame, is_little = self._frame(scan, filters) if local is None else (as_frame(self._spark, local), True)
             (frame.coalesce(1) if is_little else frame).createOrReplaceTempView(name)
-            self._views[key] = name
+            self._views[key] = name, local
             if not is_little:
                 self._large_views.add(quoted_name(name))
-        return quoted_name(self._views[key])
+        return quoted_name(self._views[key][0])
 
     def is_large(self, view: str) -> bool:
         """Whether a view that `view` named reads more than one task should."""
@@ -204,7 +222,7 @@ class Relations:
         # Over Spark Connect a frame still names the views it reads, so they go last.
         for frame in self._cached:
             frame.unpersist()
-        for name in self._views.values():
+        for name, _ in self._views.values():
             self._spark.catalog.dropTempView(name)
         self._views.clear()
         self._cached.clear()
@@ -219,13 +237,9 @@ class Relations:
         return [name for name in names if name in needed] or names[:1]
 
     def _frame(self, scan: Scan, filters: tuple[ScanFilter, ...]) -> tuple[DataFrame, bool]:
-        """What a scan reads, and whether it is little."""
+        """What a scan reads that is too much for the driver, and whether it is still little."""
         if self._reads_rows(scan):
-            rows = self.rows(scan.relation)
-            return as_frame(self._spark, rows), is_arrow(rows)
-        local = self.local_rows(scan, filters)
-        if local is not None:
-            return as_frame(self._spark, local), True
+            return as_frame(self._spark, self.rows(scan.relation)), False
         plan = self._pruned(scan, filters)
         frame = read_table(self._spark, plan, self._columns(scan.relation), storage_options=self._options)
         for key_filter in filters:
@@ -233,6 +247,17 @@ class Relations:
         if scan.version is Version.NEW and scan.relation in self._outputs:
             frame = self._with_pending(frame, scan.relation)
         return frame, plan.bytes <= SMALL_SCAN_BYTES
+
+    def _rows_within(self, relation: str, filters: tuple[ScanFilter, ...]) -> pa.Table | None:
+        """The output of an earlier step or the Z-set of a stored relation within ranges, if it is on the driver."""
+        rows = self.rows(relation)
+        if not is_arrow(rows):
+            return None
+        key = (id(rows), filters)
+        if key not in self._within:
+            # The rows are kept too, so that nothing else gets their identity.
+            self._within[key] = rows, _in_ranges(rows, filters)
+        return self._within[key][1]
 
     def _read(self, scan: Scan, filters: tuple[ScanFilter, ...]) -> dict[Version | None, pa.Table] | None:
         """States of a relation, restricted, that are on the driver by now; None where they are too much for it."""
@@ -277,6 +302,8 @@ class Relations:
         if delta is None:
             raise ValueError(f"relation {scan.relation} has no delta on the driver")
         delta = self._only_wanted(scan.relation, delta, filters)
+        if not delta.num_rows:
+            return rows
         if scan.version is Version.OLD:
             place = delta.column_names.index(WEIGHT_COLUMN)
             delta = delta.set_column(place, WEIGHT_COLUMN, pc.negate(delta.column(WEIGHT_COLUMN)))
@@ -298,7 +325,7 @@ class Relations:
             if not fits_lookup(plan):
                 rows = self._looked_up(plan, columns, wanted, limit)
             else:
-                rows = find_rows_arrow(plan, columns, wanted, limit, storage_options=self._options)
+                rows = find_rows_arrow(plan, columns, wanted, limit, storage_options=self._options, cache=self._cache)
         elif fits_driver(plan) and plan.row_count <= limit:
             rows = read_table_arrow(plan, columns, storage_options=self._options)
         else:
@@ -326,10 +353,12 @@ class Relations:
 
     def _pruned(self, scan: Scan, filters: tuple[ScanFilter, ...]) -> ScanPlan:
         plan = self.scan_plan(scan.relation, scan.version)
-        looked_at = {name for own in filters for name in own.columns}
-        ids = [column.id for name in sorted(looked_at) if (column := plan.table.column(name)) is not None]
-        if ids:
-            plan = self._lake.with_bounds(plan, ids)
+        key = (scan.relation, scan.version is Version.OLD)
+        if filters and key not in self._bounded:
+            columns = [plan.table.column(name) for name in self._columns(scan.relation)]
+            plan = self._lake.with_bounds(plan, [column.id for column in columns if column is not None])
+            self._scans[key] = plan
+            self._bounded.add(key)
         for own in filters:
             plan = own.pruned(plan)
         return plan
@@ -348,10 +377,11 @@ class Relations:
 
 
 def _in_ranges(rows: pa.Table, filters: tuple[ScanFilter, ...]) -> pa.Table:
+    found = rows
     for own in filters:
         if isinstance(own, RangeFilter):
-            rows = own.only(rows)
-    return rows
+            found = own.only(found)
+    return rows if found.num_rows == rows.num_rows else found
 
 
 def signs(rows: pa.Table) -> InputChange:
@@ -372,9 +402,19 @@ def as_frame(spark: SparkSession, rows: pa.Table | DataFrame) -> DataFrame:
     if not is_arrow(rows):
         return rows
     # Left to itself, Spark makes a time zone up for a timestamp that has none.
-    columns = [(field.name, spark_type(from_arrow(field.type))) for field in rows.schema]
+    from pyspark.sql.types import StructField, StructType
+
+    fields = [StructField(field.name, _data_type(spark_type(from_arrow(field.type)))) for field in rows.schema]
     # Spark stops reading at the first chunk without rows, whatever follows it.
-    return spark.createDataFrame(rows.combine_chunks(), schema_ddl(columns))
+    return spark.createDataFrame(rows.combine_chunks(), StructType(fields))
+
+
+@cache
+def _data_type(name: str) -> DataType:
+    """A type by its name in SQL, which Spark is asked for once."""
+    from pyspark.sql.types import DataType
+
+    return DataType.fromDDL(name)
 
 
 def _with_pending_rows(rows: pa.Table, pending: pa.Table) -> pa.Table:

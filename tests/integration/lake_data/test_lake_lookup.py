@@ -8,7 +8,7 @@ from zsets import multiset
 
 from pgtrickle_assets.lake.arrow_read import find_rows_arrow, read_table_arrow
 from pgtrickle_assets.lake.parquet_columns import file_columns, table_columns
-from pgtrickle_assets.lake.parquet_read import Wanted, matching_rows
+from pgtrickle_assets.lake.parquet_read import ColumnCache, Wanted, matching_rows
 from pgtrickle_assets.lake.storage import storage_for
 
 SCRIPT = (
@@ -51,6 +51,21 @@ def test_wanted_rows_are_those_that_a_filter_keeps(lake: object, wanted: Wanted)
     assert found is not None
     assert multiset(found) == multiset(expected)
     assert find_rows_arrow(scan, columns, wanted, expected.num_rows - 1) is None
+
+
+@pytest.mark.parametrize("limit", [0, 300_000, 1 << 30], ids=["nothing kept", "some kept", "all kept"])
+def test_searches_that_share_what_they_read_find_the_same(lake: object, limit: int) -> None:
+    lake.sql(*SCRIPT)  # type: ignore[attr-defined]
+    scan = lake.scan("t")  # type: ignore[attr-defined]
+    cache = ColumnCache(limit)
+    for columns in (["id", "name"], ["day", "tags", "late"], ["name", "id", "price"]):
+        for wanted in (Wanted({"id": IDS}), Wanted({"name": NAMES}), Wanted({"id": IDS, "name": NAMES})):
+            alone = find_rows_arrow(scan, columns, wanted, 20_000)
+            shared = find_rows_arrow(scan, columns, wanted, 20_000, cache=cache)
+            assert alone is not None
+            assert shared is not None
+            assert alone.num_rows
+            assert shared.equals(alone)
 
 
 def test_row_groups_that_cannot_hold_a_key_are_not_opened(lake: object) -> None:

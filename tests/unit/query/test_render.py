@@ -73,6 +73,21 @@ def test_joins(kind: object, spark: str, duckdb: str) -> None:
     assert names == (["c1", "c2"] if kind in ("semi", "anti") else ["c1", "c2", "c11", "c12"])
 
 
+def test_joins_within_one_task_are_by_hash_and_stay_in_one_partition() -> None:
+    less = Call("<", (ref(A), ref(other().output[0])), BOOLEAN)
+
+    def joined(kind: object, condition: Expression, dialect: object = "spark") -> str:
+        node = Join(kind, TABLE, other(), condition)  # type: ignore[arg-type]
+        sql = render(node, dialect, lambda scan: f'"{scan.relation}"', one_task=True)  # type: ignore[arg-type]
+        return " ".join(sql.split())
+
+    assert "SELECT /*+ COALESCE(1), SHUFFLE_HASH(pgt_1, pgt_2) */ `c1`" in joined("inner", equal())
+    assert "SELECT /*+ SHUFFLE_HASH(pgt_1, pgt_2) */ `c1`" in joined("anti", equal())
+    assert "SELECT /*+ COALESCE(1) */ `c1`" in joined("inner", less)
+    assert "/*+" not in joined("left", less)
+    assert "/*+" not in joined("inner", equal(), "duckdb")
+
+
 def test_a_join_without_condition_is_a_cross_join() -> None:
     assert "CROSS JOIN" in text(Join("inner", TABLE, other()))
 
