@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pgtrickle_assets.differential.derivation import DeltaRule, Derivation, read_current
@@ -120,6 +120,29 @@ class MaintenancePlan:
         Raises:
             ValueError: The plan is not differential.
         """
+        return tuple(self._derivation(changes).steps)
+
+    def part_steps(
+        self, changes: Mapping[str, InputChange], parts: Sequence[Node]
+    ) -> tuple[tuple[Step, ...] | None, ...]:
+        """For parts of the lowered plan, steps that compute their deltas, each in a step of role `result`, last.
+
+        They read what the steps of `delta_steps` with the same changes put out, and what the parts before them did. The
+        Z-set of a part is named `part_1` and so on; a part that did not change has None.
+        """
+        derivation = self._derivation(changes)
+        found: list[tuple[Step, ...] | None] = []
+        for number, part in enumerate(parts, start=1):
+            start = len(derivation.steps)
+            delta = derivation.delta(part)
+            if delta is not None:
+                columns = tuple((column, f"c{place}") for place, column in enumerate(part.output, start=1))
+                view = consolidated(delta, part.output, derivation.ids)
+                derivation.emit(f"part_{number}", view, columns, "result", "delta")
+            found.append(None if delta is None else tuple(derivation.steps[start:]))
+        return tuple(found)
+
+    def _derivation(self, changes: Mapping[str, InputChange]) -> Derivation:
         if self.lowered is None:
             raise ValueError("a plan with reasons against it has no delta steps")
         derivation = Derivation(dict(changes), self._ids(), DELTA_RULES)
@@ -132,7 +155,7 @@ class MaintenancePlan:
         if result is not None:
             columns = self.lowered.root.output
             self._emit_result(derivation, consolidated(result, columns, derivation.ids), "delta")
-        return tuple(derivation.steps)
+        return derivation
 
     def _ids(self) -> IdGenerator:
         taken = set(all_ids(self.plan.root))

@@ -55,6 +55,10 @@ _STATES: Mapping[str, str] = {
 
 def operators(maintenance: MaintenancePlan) -> tuple[Operator, ...]:
     """The operators, each before its inputs; those of the query as written when it is recomputed in full."""
+    return tuple(_listing(maintenance).found)
+
+
+def _listing(maintenance: MaintenancePlan) -> _Listing:
     lowered = maintenance.lowered
     root = maintenance.plan.root if lowered is None else lowered.root
     states: tuple[State, ...] = () if lowered is None else lowered.states
@@ -65,7 +69,12 @@ def operators(maintenance: MaintenancePlan) -> tuple[Operator, ...]:
         listing.visit_state(lowered.states[-1], None)
     else:
         listing.visit(root, None)
-    return tuple(listing.found)
+    return listing
+
+
+def operator_nodes(maintenance: MaintenancePlan) -> Mapping[int, Node]:
+    """Operators without stored content, by number: the parts of the lowered plan whose deltas can be asked for."""
+    return {} if maintenance.lowered is None else _listing(maintenance).nodes
 
 
 def plan_operators(root: Node) -> tuple[Operator, ...]:
@@ -94,6 +103,7 @@ def rule_of(node: Node) -> str:
 class _Listing:
     def __init__(self, states: Sequence[State], describer: Describer, *, differential: bool) -> None:
         self.found: list[Operator] = []
+        self.nodes: dict[int, Node] = {}
         self._states = {state.relation.name: state for state in states}
         self._describer = describer
         self._differential = differential
@@ -110,6 +120,7 @@ class _Listing:
         operator, detail = self._describer.node(node)
         rule = node.reason if isinstance(node, Opaque) else rule_of(node) if self._differential else "full"
         number = self._add(parent, operator, detail, rule)
+        self.nodes[number] = node
         for child in children(node):
             self.visit(child, number)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from pgtrickle_assets.differential.derive import derive
-from pgtrickle_assets.differential.operators import operators, plan_operators
+from pgtrickle_assets.differential.operators import Operator, operators, plan_operators
 from pgtrickle_assets.differential.reasons import obstacle, rule
 from pgtrickle_assets.differential.steps import InputChange, Step
 from pgtrickle_assets.lake.model import WEIGHT_COLUMN
@@ -17,6 +18,7 @@ from pgtrickle_assets.query.rewrite import scans
 if TYPE_CHECKING:
     from pgtrickle_assets.refresh.definition import Definition
     from pgtrickle_assets.refresh.refreshing import Rehearsal
+    from pgtrickle_assets.refresh.steps_runner import Measures
 
 
 def explain(definition: Definition) -> dict[str, Any]:
@@ -77,7 +79,8 @@ def analysis(definition: Definition, rehearsal: Rehearsal, *, waiting: bool) -> 
         "cut": rehearsal.cut,
         "inputs": [{"table": w.relation, "since": w.since, "until": w.until} for w in rehearsal.windows],
         "rows_read": rehearsal.computation.delta_in,
-        "steps": [asdict(measure) for measure in rehearsal.measures],
+        "operators": _operators(operators(definition.maintenance), rehearsal.measures),
+        "steps": [asdict(measure) for measure in rehearsal.measures.steps],
         "changes": [
             {"table": str(table), "rows_inserted": inserted, "rows_deleted": deleted}
             for table, (inserted, deleted) in rehearsal.changes.items()
@@ -87,6 +90,20 @@ def analysis(definition: Definition, rehearsal: Rehearsal, *, waiting: bool) -> 
         "seconds": rehearsal.seconds,
         "source_changes_waiting": waiting,
     }
+
+
+def _operators(found: Sequence[Operator], measures: Measures) -> list[dict[str, Any]]:
+    """Rows in each operator's delta and the time it took; of one with stored content, those of its step."""
+    own = {item.state: item.number for item in reversed(found) if item.state}
+    measured = [(measure.number, measure.rows, measure.seconds) for measure in measures.operators]
+    if measured:
+        steps = [measure for measure in measures.steps if measure.target in own]
+        measured += [(own[measure.target], measure.rows, measure.seconds) for measure in steps]
+    totals: dict[int, tuple[int, float]] = {}
+    for number, rows, seconds in measured:
+        known = totals.get(number, (0, 0.0))
+        totals[number] = known[0] + rows, known[1] + seconds
+    return [{"number": number, "rows": totals[number][0], "seconds": totals[number][1]} for number in sorted(totals)]
 
 
 def _reason(code: str, detail: str) -> dict[str, str]:

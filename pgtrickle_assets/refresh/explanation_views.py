@@ -21,9 +21,9 @@ def as_text(explanation: Explanation, *, sql: bool = True) -> str:
     parts = [_verdict(explanation)]
     if sql:
         parts.append("Query:\n" + _indented(explanation["query"]))
-    parts.append("Plan:\n" + _tree(explanation["plan"], rules=False))
+    parts.append("Plan:\n" + _tree(explanation["plan"]))
     title = "Maintained by" if explanation["differential"] else "Recomputed"
-    parts.append(f"{title}:\n" + _tree(explanation["operators"], rules=True))
+    parts.append(f"{title}:\n" + _tree(explanation["operators"], _measured_operators(explanation)))
     parts.append("Rules:\n" + "\n".join(f"  {name}: {text}" for name, text in explanation["rules"].items()))
     parts.append("Tables read:\n" + "\n".join(_input(item) for item in explanation["inputs"]))
     parts.append("State tables:" + ("\n" + _states(explanation) if explanation["state_tables"] else " none"))
@@ -63,10 +63,12 @@ def analysis_text(analysis: Explanation, *, sql: bool = True) -> str:
 
 
 def as_mermaid(explanation: Explanation) -> str:
-    """The operators as a Mermaid flowchart, inputs below; measured steps follow as a second group."""
+    """The operators as a Mermaid flowchart, inputs below; the steps of a refresh follow as a second group."""
     lines = ["flowchart BT", f"  subgraph operators[{_quoted(str(explanation['stream_table']))}]"]
+    done_by_operator = _measured_operators(explanation)
     for item in explanation["operators"]:
-        lines.append(f"    o{item['number']}[{_quoted(_label(item))}]")
+        done = f"<br/>{done_by_operator[item['number']]}" if item["number"] in done_by_operator else ""
+        lines.append(f"    o{item['number']}[{_quoted(_label(item) + done)}]")
         if item["parent"] is not None:
             lines.append(f"    o{item['number']} --> o{item['parent']}")
     lines.append("  end")
@@ -99,14 +101,22 @@ def _verdict(explanation: Explanation) -> str:
     return "\n".join(lines)
 
 
-def _tree(items: Sequence[Explanation], *, rules: bool) -> str:
+def _measured_operators(explanation: Explanation) -> dict[int, str]:
+    """Rows and time by number of the operator; empty without an analysis."""
+    found = explanation.get("analysis", {}).get("operators", ())
+    return {item["number"]: f"{item['rows']} rows, {item['seconds']:.3f} s" for item in found}
+
+
+def _tree(items: Sequence[Explanation], measured: Mapping[int, str] | None = None) -> str:
+    """One line per operator, below its reader; with its rule and what was measured unless `measured` is None."""
     depth: dict[int, int] = {}
     lines: list[str] = []
     for item in items:
         own = depth[item["number"]] = 0 if item["parent"] is None else depth[item["parent"]] + 1
         text = f"{item['operator']} {item['detail']}".rstrip()
-        if rules:
+        if measured is not None:
             text += f"  [{item['rule']}{', kept in ' + item['state'] if item['state'] else ''}]"
+            text += f"  {measured[item['number']]}" if item["number"] in measured else ""
         lines.append("  " * (own + 1) + text)
     return "\n".join(lines)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from time import monotonic
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pgtrickle_assets.differential.derive import MaintenancePlan
 from pgtrickle_assets.differential.locality import restricted
+from pgtrickle_assets.differential.operators import operator_nodes
 from pgtrickle_assets.differential.steps import InputChange, Step
 from pgtrickle_assets.errors import LakeError, LakeHistoryExpiredError, LakeTableReplacedError
 from pgtrickle_assets.lake.model import WEIGHT_COLUMN, LakeTable
@@ -20,7 +21,7 @@ from pgtrickle_assets.refresh.comparison import difference
 from pgtrickle_assets.refresh.model import InputWindow, Strategy, TableDelta
 from pgtrickle_assets.refresh.relations import Relations, StoredRelation, as_frame, is_arrow, signs
 from pgtrickle_assets.refresh.spark_failures import cleanup_failures_logged
-from pgtrickle_assets.refresh.steps_runner import StepMeasure, StepsRunner, needed_columns
+from pgtrickle_assets.refresh.steps_runner import Measures, OperatorMeasure, StepMeasure, StepsRunner, needed_columns
 from pgtrickle_assets.refresh.strategy import Choice, PastRefresh, choose
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Preparation:
         small_delta_rows: Deltas up to this many rows are handled on the driver.
         expired_policy: What to do when the frontier's snapshot of an input is no longer kept: `fallback` recomputes,
             `error` fails.
-        measures: Where to note rows and time of each step, for `explain --analyze`.
+        measures: Where to note rows and time of each step and operator, for `explain --analyze`.
     """
 
     lake: Lake
@@ -86,7 +87,7 @@ class Preparation:
     selection: Selection | None
     small_delta_rows: int
     expired_policy: str = "fallback"
-    measures: list[StepMeasure] | None = None
+    measures: Measures | None = None
 
     def choose(self, past: Sequence[PastRefresh]) -> Choice:
         """The strategy that fits, before anything is computed.
@@ -130,7 +131,9 @@ class Preparation:
         changes = {relation: self._catalog_change(stored[relation]) for relation in inputs}
         steps = maintenance.delta_steps(changes)
         session = self.spark()
-        relations = Relations(session, self.lake, stored, needed_columns(steps), self.small_delta_rows)
+        parts = self._operator_steps(changes)
+        read_by = [*steps, *(step for own in parts.values() for step in own)]
+        relations = Relations(session, self.lake, stored, needed_columns(read_by), self.small_delta_rows)
         delta_in, is_small = 0, True
         for relation in inputs:
             if not changes[relation].any:
@@ -145,8 +148,9 @@ class Preparation:
             relations.close()
             return Computation(unread, seconds={"delta": monotonic() - started})
         read = monotonic() - started
-        runner = StepsRunner(session, relations, collect=is_small, measures=self.measures)
+        runner = StepsRunner(session, relations, collect=is_small, measures=self._step_measures)
         outputs = runner.run(self._selected(maintenance.delta_steps(changes)))
+        self._measure_operators(changes, StepsRunner(session, relations, collect=is_small))
         return Computation(
             choice,
             tuple(TableDelta(self.definition.tables[target], rows) for target, rows in outputs.items()),
@@ -157,12 +161,35 @@ class Preparation:
             {"delta": read, "compute": monotonic() - started - read},
         )
 
+    @property
+    def _step_measures(self) -> list[StepMeasure] | None:
+        return None if self.measures is None else self.measures.steps
+
+    def _operator_steps(self, changes: Mapping[str, InputChange]) -> Mapping[int, tuple[Step, ...]]:
+        """Steps that give the delta of each operator without stored content, where these are to be measured."""
+        # Those of some partitions are parts of statements that no operator has by itself.
+        if self.measures is None or self.selection is not None:
+            return {}
+        nodes = operator_nodes(self.definition.maintenance)
+        # Inputs come after their readers in the listing, and are computed first.
+        numbers = sorted(nodes, reverse=True)
+        steps = self.definition.maintenance.part_steps(changes, [nodes[number] for number in numbers])
+        return {number: own or () for number, own in zip(numbers, steps, strict=True)}
+
+    def _measure_operators(self, changes: Mapping[str, InputChange], runner: StepsRunner) -> None:
+        if self.measures is None:
+            return
+        for number, steps in self._operator_steps(changes).items():
+            started = monotonic()
+            rows = runner.count(steps) if steps else 0
+            self.measures.operators.append(OperatorMeasure(number, rows, monotonic() - started))
+
     def _full(self, choice: Choice) -> Computation:
         started = monotonic()
         session = self.spark()
         steps = self._full_steps()
         relations = Relations(session, self.lake, self._current(), needed_columns(steps), self.small_delta_rows)
-        runner = StepsRunner(session, relations, collect=False, measures=self.measures)
+        runner = StepsRunner(session, relations, collect=False, measures=self._step_measures)
         contents = runner.run(steps)
         head = self.lake.head()
         by_target = {step.target: step for step in steps}

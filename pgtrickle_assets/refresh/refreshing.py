@@ -31,7 +31,7 @@ from pgtrickle_assets.refresh.parts import Part, parts_of, selection_of
 from pgtrickle_assets.refresh.preparation import Computation, Preparation, together
 from pgtrickle_assets.refresh.relations import is_arrow
 from pgtrickle_assets.refresh.spark_failures import spark_failures
-from pgtrickle_assets.refresh.steps_runner import StepMeasure
+from pgtrickle_assets.refresh.steps_runner import Measures
 from pgtrickle_assets.refresh.strategy import Choice, PastRefresh
 from pgtrickle_assets.refresh.table_write import TableWrite, changed_rows
 from pgtrickle_assets.refresh.windows import UpstreamNotReadyError, UpstreamState, choose_cut, windows_at
@@ -95,12 +95,12 @@ class _Start:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """What a refresh would do: its computation, rows and time of each step, and rows (in, out) by lake table."""
+    """What a refresh would do: its computation, what was measured of it, and rows (in, out) by lake table."""
 
     computation: Computation
     cut: int
     windows: tuple[InputWindow, ...]
-    measures: tuple[StepMeasure, ...]
+    measures: Measures
     changes: Mapping[TableName, tuple[int, int]]
     seconds: float
 
@@ -164,13 +164,13 @@ class Refreshing:
         request = RefreshRequest(None, None, full=False, run_id="", initiated_by=InitiatedBy.MANUAL)
         started = monotonic()
         start = self._start(request)
-        measures: list[StepMeasure] = []
+        measures = Measures()
         computation = self._compute(request, start, measures)
         try:
             changes = {output.table: changed_rows(output.rows) for output in computation.outputs}
         finally:
             computation.close()
-        return Rehearsal(computation, start.cut, start.windows, tuple(measures), changes, monotonic() - started)
+        return Rehearsal(computation, start.cut, start.windows, measures, changes, monotonic() - started)
 
     def _start(self, request: RefreshRequest) -> _Start:
         """Where the refresh starts from, and what it moves over."""
@@ -216,9 +216,7 @@ class Refreshing:
         )
         return OpenRefresh(prepared, computation, self.pgt_id, start.content_snapshot, start.stored)
 
-    def _compute(
-        self, request: RefreshRequest, start: _Start, measures: list[StepMeasure] | None = None
-    ) -> Computation:
+    def _compute(self, request: RefreshRequest, start: _Start, measures: Measures | None = None) -> Computation:
         full_because = self._full_because(request, start)
         if full_because is None:
             parts = [
@@ -234,7 +232,7 @@ class Refreshing:
         return self._preparation(selection_of(asked, self.definition), start.windows, measures).compute(full_because)
 
     def _preparation(
-        self, selection: Selection | None, windows: tuple[InputWindow, ...], measures: list[StepMeasure] | None
+        self, selection: Selection | None, windows: tuple[InputWindow, ...], measures: Measures | None
     ) -> Preparation:
         return Preparation(
             self.lake,

@@ -51,6 +51,26 @@ class StepMeasure:
     sql: str
 
 
+@dataclass(frozen=True, slots=True)
+class OperatorMeasure:
+    """Rows in the delta of one operator, and the time to compute it from what its inputs put out.
+
+    `number` is its place in `operators`.
+    """
+
+    number: int
+    rows: int
+    seconds: float
+
+
+@dataclass(slots=True)
+class Measures:
+    """What a measured run notes."""
+
+    steps: list[StepMeasure] = field(default_factory=list[StepMeasure])
+    operators: list[OperatorMeasure] = field(default_factory=list[OperatorMeasure])
+
+
 @dataclass(slots=True)
 class StepsRunner:
     """Runs steps in order and remembers what it sent to Spark.
@@ -94,6 +114,11 @@ class StepsRunner:
             if step.role != "intermediate":
                 outputs[step.target] = rows
         return outputs
+
+    def count(self, steps: Sequence[Step]) -> int:
+        """Run steps and count the rows of the last one."""
+        rows = self.run(steps)[steps[-1].target]
+        return rows.num_rows if is_arrow(rows) else rows.count()
 
     def _measured(self, step: Step, measures: list[StepMeasure]) -> pa.Table | DataFrame:
         started, sent = monotonic(), len(self.statements)

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from tests.differential.sql_generator import OPERATORS, SqlScenario, sql_scenarios
 from tests.differential.sql_scenario import create, keeping, run, run_against
 
-FEW = 4
+FEW = 6
 CASES = int(os.environ.get("PGTRICKLE_RANDOM_CASES", "20000"))
 SEED = int(os.environ.get("PGTRICKLE_RANDOM_SEED", random.SystemRandom().randrange(2**31)))
 

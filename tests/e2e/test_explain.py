@@ -58,6 +58,10 @@ def test_an_analysis_foretells_the_refresh_and_writes_nothing(
         assert not analysis["source_changes_waiting"]
         _agrees(analysis, system.engine.refresh(NAME))
         system.check()
+        operators = system.engine.explain(NAME)["operators"]
+        rows = [(operators[item["number"]]["rule"], item["rows"]) for item in analysis["operators"]]
+        # Orders 1, 2 and 3 are updated, and all eight orders of customer 2 go, one of which is among these.
+        assert rows == [("linear", 4), ("group_by", 4), ("inner_join", 12), ("delta", 12), ("delta", 0)]
 
 
 def test_an_analysis_before_the_first_fill_and_without_changes(

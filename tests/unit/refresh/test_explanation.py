@@ -86,6 +86,8 @@ def test_an_analysis_adds_rows_and_seconds_to_text_and_diagram(explained):
     analysis = {
         "strategy": "differential", "reason_code": "small_delta", "reason": "7 changed rows", "cut": 12,
         "inputs": [{"table": "raw.orders", "since": 3, "until": 12}], "rows_read": 7, "steps": [step],
+        "operators": [{"number": item["number"], "rows": 70 + item["number"], "seconds": 1.5}
+                      for item in found["operators"]],
         "changes": [{"table": "gold.t", "rows_inserted": 4, "rows_deleted": 3}], "result": "gold.t",
         "spark_jobs": 1, "seconds": 0.5, "source_changes_waiting": True,
     }  # fmt: skip
@@ -93,5 +95,10 @@ def test_an_analysis_adds_rows_and_seconds_to_text_and_diagram(explained):
     assert "reads raw.orders from snapshot 3 to 12" in text
     assert re.search(rf"{target}\s+group_by\s+7\s+0\.250", text)
     assert "gold.t: +4 -3 rows" in text
+    for item in found["operators"]:
+        assert re.search(
+            rf"{re.escape(item['operator'])}.*\[{item['rule']}.*\]  {70 + item['number']} rows, 1.500 s", text
+        )
+        assert f"<br/>{70 + item['number']} rows, 1.500 s" in as_mermaid({**found, "analysis": analysis})
     assert "wait in the buffers" in text
     assert "7 rows, 0.250 s" in as_mermaid({**found, "analysis": analysis})
