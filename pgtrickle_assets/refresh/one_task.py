@@ -7,8 +7,6 @@ adaptive execution, automatic broadcast and code generation, the whole query is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,17 +30,35 @@ _ONE_TASK = {
 }
 
 
-@contextmanager
-def one_task(spark: SparkSession) -> Iterator[None]:
-    """Plan what is run inside the block as one task; its inputs should have one partition each."""
-    before = {name: spark.conf.get(name, None) for name in _ONE_TASK}
-    for name, value in _ONE_TASK.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, value)
+class TaskPlanning:
+    """How Spark plans what is run inside a `with` block: as one task or as usual, changed only where it has to be.
+
+    Every setting is a call to Spark, so they stay as they are from one query to the next of the same kind.
+
+    Args:
+        spark: The session.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._before: dict[str, str | None] = {}
+
+    def __enter__(self) -> TaskPlanning:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.plan(one_task=False)
+
+    def plan(self, *, one_task: bool) -> None:
+        """Plan what follows as one task, whose inputs should have one partition each, or as usual."""
+        if one_task and not self._before:
+            self._before = {name: self._spark.conf.get(name, None) for name in _ONE_TASK}
+            for name, value in _ONE_TASK.items():
+                self._spark.conf.set(name, value)
+        elif not one_task and self._before:
+            for name, value in self._before.items():
+                if value is None:
+                    self._spark.conf.unset(name)
+                else:
+                    self._spark.conf.set(name, value)
+            self._before = {}

@@ -38,7 +38,7 @@ from pgtrickle_assets.lake.spark_read import read_delta, read_table
 from pgtrickle_assets.lake.types import from_arrow, spark_type
 from pgtrickle_assets.query.plan import Scan, Version
 from pgtrickle_assets.refresh.key_filter import RangeFilter, ScanFilter, matching, wanted_rows
-from pgtrickle_assets.refresh.one_task import SMALL_SCAN_BYTES
+from pgtrickle_assets.refresh.one_task import SMALL_SCAN_BYTES, TaskPlanning
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -90,6 +90,7 @@ class Relations:
         small_delta_rows: int,
     ) -> None:
         self._spark = spark
+        self.planning = TaskPlanning(spark)
         self._lake = lake
         self._options = lake.location.storage_options
         self._stored = dict(stored)
@@ -345,6 +346,7 @@ class Relations:
             keys = as_frame(self._spark, pa.table({_KEY: values}))
             frame = frame.join(f.broadcast(keys), f.col(quoted_name(name)).eqNullSafe(f.col(_KEY)), "left_semi")
         self.jobs += 1
+        self.planning.plan(one_task=False)
         found = collect(frame.limit(_LOOKED_UP_PER_ROW * limit + 1))
         if found.num_rows > _LOOKED_UP_PER_ROW * limit:
             return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -17,7 +16,6 @@ from pgtrickle_assets.lake.spark_collect import collect
 from pgtrickle_assets.query.arrow_types import arrow_type
 from pgtrickle_assets.query.render import render
 from pgtrickle_assets.query.rewrite import scans
-from pgtrickle_assets.refresh.one_task import one_task
 from pgtrickle_assets.refresh.relations import Relations, is_arrow
 from pgtrickle_assets.refresh.scan_filters import ScanFilterSearch
 
@@ -103,16 +101,17 @@ class StepsRunner:
         """
         used = {scan.relation for step in steps for scan in scans(step.query)}
         outputs: dict[str, pa.Table | DataFrame] = {}
-        for step in steps:
-            is_read = step.target in used
-            rows = (
-                self._rows(step, is_read_later=is_read)
-                if self.measures is None
-                else self._measured(step, self.measures)
-            )
-            self.relations.add(step.target, rows)
-            if step.role != "intermediate":
-                outputs[step.target] = rows
+        with self.relations.planning:
+            for step in steps:
+                is_read = step.target in used
+                rows = (
+                    self._rows(step, is_read_later=is_read)
+                    if self.measures is None
+                    else self._measured(step, self.measures)
+                )
+                self.relations.add(step.target, rows)
+                if step.role != "intermediate":
+                    outputs[step.target] = rows
         return outputs
 
     def count(self, steps: Sequence[Step]) -> int:
@@ -142,8 +141,8 @@ class StepsRunner:
             frame = self.spark.sql(sql)
             return self.relations.keep(frame) if is_read_later else frame
         self.jobs += 1
-        with one_task(self.spark) if is_small else nullcontext():
-            return collect(self.spark.sql(sql))
+        self.relations.planning.plan(one_task=is_small)
+        return collect(self.spark.sql(sql))
 
     def _is_empty_within(self, scan: Scan, filters: tuple[ScanFilter, ...]) -> bool:
         """Whether no row of a scan can matter; only where that is asked of few rows."""
