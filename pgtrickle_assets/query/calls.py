@@ -28,6 +28,7 @@ _NEEDS_FLOAT = frozenset({"sqrt", "exp", "ln", "log", "log10", "power", "pow"})
 """Functions that PostgreSQL also has for numeric, with more digits than a double."""
 
 
+_WITHOUT_SCALE = "scale() is not supported: how many digits a numeric shows is not kept with its value"
 _FUNCTIONS_PAGE = "docs/sql-support.md lists the functions."
 
 
@@ -80,6 +81,8 @@ def unknown_function(name: str, args: list[Expression], line: int | None) -> Que
             line=line,
             hint="Cast the argument to double precision.",
         )
+    if name == "scale":
+        return QueryError(_WITHOUT_SCALE, line=line, hint="min_scale(x) counts the digits that the value needs.")
     refused = refusal(name, line, in_from=False)
     if refused is not None:
         return refused

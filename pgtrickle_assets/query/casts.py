@@ -12,7 +12,7 @@ from pgtrickle_assets.query.coercion import convert, is_unknown_text, numeric_co
 from pgtrickle_assets.query.functions.numbers import as_decimal, shows_own_digits
 from pgtrickle_assets.query.operators import call, comparison
 from pgtrickle_assets.query.parse import line_of
-from pgtrickle_assets.query.plan import Case, Cast, Expression, Literal
+from pgtrickle_assets.query.plan import Call, Case, Cast, Expression, Literal
 from pgtrickle_assets.query.rewrite import is_not_null
 from pgtrickle_assets.query.typenames import column_type
 from pgtrickle_assets.query.types import (
@@ -86,6 +86,8 @@ def cast_value(expression: Expression, kind: ColumnType, line: int | None) -> Ex
         return Cast(expression, kind)
     if kind.name not in _ALLOWED.get(source.name, ()):
         raise QueryError(f"cannot cast type {postgres_name(source)} to {postgres_name(kind)}", line=line)
+    if kind == VARCHAR and isinstance(expression, Call) and expression.function == "trim_scale":
+        return call("trimmed_text", VARCHAR, expression)
     if kind == VARCHAR:
         _refuse_unknown_digits(expression, line)
     if kind == BOOLEAN and source == INT32:

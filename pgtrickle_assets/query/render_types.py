@@ -158,6 +158,9 @@ def _to_text(text: str, source: ColumnType, dialect: Dialect) -> str:
         return f"concat(CAST({text} AS STRING), '+00')"
     if source.is_float:
         return _float_text(text, source, dialect)
+    if dialect == "duckdb" and source.name == "decimal" and source.precision == source.scale:
+        # DuckDB writes .05 where the type has no digit before the point.
+        return f"regexp_replace(CAST({text} AS VARCHAR), '^(-?)[.]', '\\10.')"
     return f"CAST({text} AS {name})"
 
 

@@ -241,6 +241,14 @@ SQL_FEATURES: tuple[SqlFeature, ...] = (
             "Common fields; not for numbers.",
         ),
         ("numeric_functions", "sqrt, ln, exp, power of numeric", "no", "sqrt(1.5)", "Cast to double precision."),
+        (
+            "width_bucket",
+            "width_bucket",
+            "limited",
+            "width_bucket(x, 0, 100, 10)",
+            "An array of thresholds is constant and in ascending order.",
+        ),
+        ("numeric_scale", "scale", "no", "scale(1.50)", "min_scale and trim_scale are there."),
         ("row_values", "Rows", "limited", "(a, b) < (1, 2)", "In comparisons, IN and IS NULL."),
     ),
     *_rules(

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from pgtrickle_assets.query.functions import collections, datetimes, domains, logic, math, numbers, strings
+from pgtrickle_assets.query.functions import (
+    buckets,
+    collections,
+    datetimes,
+    domains,
+    integers,
+    logic,
+    math,
+    numbers,
+    strings,
+)
 from pgtrickle_assets.query.functions.registry import Emission, Function, Writer, lookup, register, registered, write
 
 __all__ = [
     "Emission",
     "Function",
     "Writer",
+    "buckets",
     "collections",
     "datetimes",
     "domains",
+    "integers",
     "logic",
     "lookup",
     "math",

@@ -47,6 +47,13 @@ define("sign(float8) -> float8", canonical="sign_float")
 for _kind in ("int2", "int4", "int8"):
     define(f"mod({_kind}, {_kind})", argument_type(0), canonical="%")
 define("mod(numeric, numeric)", merged_decimal, canonical="%")
+for _kind in ("int4", "int8"):
+    define(f"gcd({_kind}, {_kind})", argument_type(0))
+define("gcd(numeric, numeric)", merged_decimal)
+define("width_bucket(numeric, numeric, numeric, int4) -> int4")
+define("width_bucket(float8, float8, float8, int4) -> int4")
+define("factorial(int8)", lambda args: decimal(MAX_DECIMAL_PRECISION, 0))
+define("min_scale(numeric) -> int4")
 for _name in ("sqrt", "cbrt", "exp", "ln", "degrees", "radians"):
     define(f"{_name}(float8) -> float8")
 define("log(float8) -> float8", canonical="log10")

@@ -21,7 +21,7 @@ def checked_divisor(dividend: str, divisor: str, text: str = "") -> str:
     return f"(CASE WHEN {test} THEN error('division by zero') ELSE {text or divisor} END)"
 
 
-def _whole(text: str, kind: ColumnType, up: int, *, spark: bool) -> str:
+def whole_number(text: str, kind: ColumnType, up: int, *, spark: bool) -> str:
     """A number times 10^(its scale + up) as a whole number of up to 38 digits."""
     string = "STRING" if spark else "VARCHAR"
     plain = f"replace(CAST({text} AS {string}), '.', '')" if kind.scale else text
@@ -109,8 +109,8 @@ def _operands(emission: Emission, names: tuple[str, ...], first: int) -> tuple[s
     kinds = emission.types[first : first + 2]
     s1, s2 = (kind.scale or 0 for kind in kinds)
     spark = emission.spark
-    n = f"abs({_whole(names[0], kinds[0], max(s2 - s1, 0), spark=spark)})"
-    d = f"abs({_whole(names[1], kinds[1], max(s1 - s2, 0), spark=spark)})"
+    n = f"abs({whole_number(names[0], kinds[0], max(s2 - s1, 0), spark=spark)})"
+    d = f"abs({whole_number(names[1], kinds[1], max(s1 - s2, 0), spark=spark)})"
     if not spark:
         d = checked_divisor(names[0], names[1], d)
     return n, d, max(s1, s2)

@@ -34,6 +34,16 @@ ERRORS = [
     "SELECT (id || '.5')::int AS x FROM t",
     "SELECT ('maybe' || id)::bool AS x FROM t",
     "SELECT chr(0 * id) AS x FROM t",
+    "SELECT gcd('-2147483648'::int + 0 * id, 0) AS x FROM t",
+    "SELECT gcd('-9223372036854775808'::int8 + 0 * id, '-9223372036854775808'::int8) AS x FROM t",
+    "SELECT lcm(2147483647, 2 * id) AS x FROM t",
+    "SELECT lcm(9223372036854775807, 2 * id) AS x FROM t",
+    "SELECT width_bucket(n, 0, 1, 0 * id) AS x FROM t",
+    "SELECT width_bucket(n, 1, id, 3) AS x FROM t",
+    "SELECT width_bucket(f, 0, 1, 3) AS x FROM t",
+    "SELECT width_bucket(1::float8, 0, 'infinity'::float8 * id, 3) AS x FROM t",
+    "SELECT width_bucket(20.0 * id, 0, 1, 2147483647) AS x FROM t",
+    "SELECT factorial(-id) AS x FROM t",
 ]
 
 
