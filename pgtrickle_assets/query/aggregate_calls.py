@@ -19,9 +19,21 @@ from pgtrickle_assets.query.frames import window_frame
 from pgtrickle_assets.query.functions.numbers import as_decimal, quotient_type
 from pgtrickle_assets.query.json_calls import json_text
 from pgtrickle_assets.query.naming import fold, function_name
+from pgtrickle_assets.query.object_calls import object_members
 from pgtrickle_assets.query.operators import unify
 from pgtrickle_assets.query.parse import line_of
-from pgtrickle_assets.query.plan import AggregateCall, ColumnRef, Expression, Literal, SortKey, WindowCall
+from pgtrickle_assets.query.plan import (
+    AggregateCall,
+    Call,
+    Case,
+    Cast,
+    ColumnRef,
+    Expression,
+    Literal,
+    SortKey,
+    WindowCall,
+)
+from pgtrickle_assets.query.rewrite import is_not_null
 from pgtrickle_assets.query.types import (
     BOOLEAN,
     FLOAT32,
@@ -45,11 +57,12 @@ PAIRED = (
     "covar_pop", "covar_samp", "corr", "regr_avgx", "regr_avgy", "regr_count", "regr_intercept", "regr_r2",
     "regr_slope", "regr_sxx", "regr_sxy", "regr_syy",
 )  # fmt: skip
+LISTS = ("string_agg", "array_agg", "json_agg", "jsonb_agg", "json_object_agg", "jsonb_object_agg")
 ORDERED_SET = ("percentile_cont", "percentile_disc", "mode")
 AGGREGATES = frozenset(
     {
         "count", "sum", "avg", "min", "max", "bool_and", "bool_or", "every", "bit_and", "bit_or", "bit_xor",
-        "string_agg", "array_agg", "json_agg", "jsonb_agg", "any_value", *STATISTICS, *PAIRED, *ORDERED_SET,
+        "any_value", *LISTS, *STATISTICS, *PAIRED, *ORDERED_SET,
     }
 )  # fmt: skip
 WINDOW_ONLY = frozenset(
@@ -88,6 +101,8 @@ def _expanded(parts: _Parts, add: Callable[[AggregateCall], ColumnRef]) -> Expre
     """A statistic of exact numbers as an expression over sums; None for any other call."""
     if parts.name in STATISTICS and not parts.args[0].type.is_float:
         return numeric_statistics.expand(parts, add)
+    if parts.name in ("percentile_cont", "percentile_disc") and parts.args[0].type.element is not None:
+        return _percentiles(parts, add)
     if parts.name in PAIRED and numeric_statistics.is_exact_pair(parts):
         return numeric_statistics.expand_pair(parts, add)
     return None
@@ -251,6 +266,15 @@ def _json_agg(parts: _Parts) -> AggregateCall:
     return replace(_make(parts, "json_agg", (text,), JSON), order_by=order)
 
 
+def _object_agg(parts: _Parts) -> AggregateCall:
+    if len(parts.args) != 2:
+        raise _wrong(parts)
+    if parts.distinct:
+        raise QueryError(f"{parts.name}(DISTINCT ...) is not supported", line=parts.line)
+    members, order = object_members(parts.name, parts.args, parts.filter, parts.order_by, parts.line)
+    return replace(_make(parts, parts.name, members, JSON), order_by=order)
+
+
 def _paired(parts: _Parts) -> AggregateCall:
     if len(parts.args) != 2 or not all(arg.type.is_numeric for arg in parts.args):
         raise _wrong(parts)
@@ -283,6 +307,22 @@ def _percentile(parts: _Parts) -> AggregateCall:
     return replace(_make(parts, parts.name, (_fraction(parts), value), kind), order_by=(key,))
 
 
+def _percentiles(parts: _Parts, add: Callable[[AggregateCall], ColumnRef]) -> Expression:
+    """One array for an array of fractions: NULL without values, and with NULL where a fraction is."""
+    fractions, value = parts.args
+    written = fractions.arg if isinstance(fractions, Cast) else fractions
+    if not isinstance(written, Call) or written.function != "array" or not written.args:
+        raise QueryError(f"the fractions of {parts.name} must be an array of constants", line=parts.line)
+    given = [arg for arg in written.args if not (isinstance(arg, Literal) and arg.value is None)]
+    found = {arg: add(_percentile(replace(parts, args=(arg, value)))) for arg in given}
+    if not found:
+        raise QueryError(f"the fractions of {parts.name} must not all be NULL", line=parts.line)
+    one = next(iter(found.values()))
+    items = tuple(found[arg] if arg in found else Literal(None, one.type) for arg in written.args)
+    array = Call("array", items, list_of(one.type), nullable=False)
+    return Case(((is_not_null(one), array),), None, array.type)
+
+
 def _mode(parts: _Parts) -> AggregateCall:
     arg = _one(parts)
     if parts.order_by[0].descending:
@@ -307,6 +347,8 @@ _TYPE_RULES: dict[str, Callable[[_Parts], AggregateCall]] = {
     "array_agg": _array_agg,
     "json_agg": _json_agg,
     "jsonb_agg": _json_agg,
+    "json_object_agg": _object_agg,
+    "jsonb_object_agg": _object_agg,
     "percentile_cont": _percentile,
     "percentile_disc": _percentile,
     "mode": _mode,
@@ -361,13 +403,14 @@ def _window(analyzer: Analyzer, node: exp.Window) -> Expression:
 
     if function_name(inner) in WINDOW_ONLY:
         return over(_window_only(analyzer, inner, line))
-    return _aggregate_as_window(analyzer, inner, condition, over, line)
+    return _aggregate_as_window(analyzer, inner, condition, order_by, over, line)
 
 
 def _aggregate_as_window(
     analyzer: Analyzer,
     inner: exp.Anonymous,
     condition: Any,
+    order_by: tuple[SortKey, ...],
     over: Callable[[WindowCall], ColumnRef],
     line: int | None,
 ) -> Expression:
@@ -376,12 +419,14 @@ def _aggregate_as_window(
         raise QueryError("DISTINCT and ORDER BY inside a window aggregate are not supported", line=line)
     if parts.name not in AGGREGATES:
         raise QueryError(f"{parts.name} is not a window function", line=line)
-    if parts.name in ("string_agg", "array_agg", "json_agg", "jsonb_agg"):
-        raise QueryError(f"{parts.name} over a window is not supported", line=line)
 
     def windowed(call: AggregateCall) -> ColumnRef:
-        return over(WindowCall(call.function, call.args, call.type, filter=call.filter, nullable=call.nullable))
+        plain = WindowCall(call.function, call.args, call.type, filter=call.filter, nullable=call.nullable)
+        return over(replace(plain, values_by=call.order_by))
 
+    if parts.name in LISTS:
+        # PostgreSQL adds the values of a frame in the order of the window.
+        parts = replace(parts, order_by=order_by)
     return _expanded(parts, windowed) or windowed(_typed(parts))
 
 

@@ -124,7 +124,8 @@ def json_text(value: Expression, line: int | None) -> Expression:
     raise QueryError(f"{postgres_name(kind)} as JSON is not supported", line=line)
 
 
-def _or_null(value: Expression, line: int | None) -> Expression:
+def text_or_null(value: Expression, line: int | None) -> Expression:
+    """A value as the text of a JSON value; SQL's NULL is that of JSON."""
     if isinstance(value, Literal) and value.value is None:
         return Literal("null", VARCHAR)
     return Call("coalesce", (json_text(value, line), Literal("null", VARCHAR)), VARCHAR, nullable=False)
@@ -140,12 +141,13 @@ def _build_object(_: Analyzer, name: str, args: list[Expression], line: int | No
     pairs = list(zip(keys, args[1::2], strict=True))
     if name.startswith("jsonb"):
         pairs.sort(key=lambda pair: (len(pair[0].encode()), pair[0].encode()))
-    fields = [[json_text(Literal(key, VARCHAR), line), Literal(": ", VARCHAR), _or_null(v, line)] for key, v in pairs]
+    colon = Literal(": ", VARCHAR)
+    fields = [[json_text(Literal(key, VARCHAR), line), colon, text_or_null(value, line)] for key, value in pairs]
     return _joined("{", fields, "}")
 
 
 def _build_array(_: Analyzer, __: str, args: list[Expression], line: int | None) -> Expression | None:
-    return _joined("[", [[_or_null(arg, line)] for arg in args], "]")
+    return _joined("[", [[text_or_null(arg, line)] for arg in args], "]")
 
 
 def _joined(begin: str, items: Sequence[Sequence[Expression]], end: str) -> Expression:

@@ -113,7 +113,10 @@ class AggregateCall:
 
 @dataclass(frozen=True, slots=True)
 class WindowCall:
-    """A window function; the frame is SQL text in standard spelling, empty for the default frame."""
+    """A window function; the frame is SQL text in standard spelling, empty for the default frame.
+
+    `values_by` orders the values of a list; PostgreSQL takes them in the order of the window.
+    """
 
     function: str
     args: tuple[Expression, ...]
@@ -123,6 +126,7 @@ class WindowCall:
     frame: str = ""
     filter: Expression | None = None
     nullable: bool = True
+    values_by: tuple[SortKey, ...] = ()
 
 
 class Version(Enum):

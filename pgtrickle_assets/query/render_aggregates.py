@@ -12,6 +12,7 @@ from pgtrickle_assets.query.functions import Emission, write
 from pgtrickle_assets.query.functions.numbers import as_decimal, shows_own_digits
 from pgtrickle_assets.query.plan import AggregateCall, Call, ColumnRef, Literal, SortKey, WindowCall
 from pgtrickle_assets.query.render_expressions import ExpressionWriter
+from pgtrickle_assets.query.rewrite import columns_of
 from pgtrickle_assets.query.types import INT32, INT64, ColumnType, decimal
 
 SUM_PRECISION = 28
@@ -86,7 +87,7 @@ def _written(call: AggregateCall | WindowCall, writer: ExpressionWriter, suffix:
         types=tuple(arg.type for arg in call.args),
         distinct=distinct,
         suffix=suffix,
-        order_by=call.order_by if isinstance(call, AggregateCall) else (),
+        order_by=call.order_by if isinstance(call, AggregateCall) else call.values_by,
         call=call,
     )
 
@@ -115,6 +116,10 @@ def _text(w: _Written) -> str:
             return _array_agg(w)
         case "json_agg":
             return _json_agg(w)
+        case "json_object_agg":
+            return _json_object(w)
+        case "jsonb_object_agg":
+            return _jsonb_object(w)
         case "percentile_cont":
             return _percentile_cont(w)
         case "percentile_disc":
@@ -158,7 +163,9 @@ def _average(w: _Written) -> str:
 
 
 def _ordered(w: _Written) -> str:
-    return f" ORDER BY {w.writer.sort_keys(w.order_by)}" if w.order_by else ""
+    # DuckDB refuses to order by a constant.
+    keys = [key for key in w.order_by if columns_of(key.expression)]
+    return f" ORDER BY {w.writer.sort_keys(keys)}" if keys else ""
 
 
 def _string_agg(w: _Written) -> str:
@@ -178,7 +185,12 @@ def _array_agg(w: _Written) -> str:
 
 def _sorted_values(w: _Written, *, keep_nulls: bool) -> str:
     """The values of a group in ORDER BY order, NULL for an empty group; collect_list alone drops NULLs."""
-    value = w.args[0]
+    rows = _sorted_rows(w, w.args[0], keep_nulls=keep_nulls)
+    return f"nullif(transform({rows}, s -> s.v), array())"
+
+
+def _sorted_rows(w: _Written, value: str, *, keep_nulls: bool = True) -> str:
+    """Structs of a value (v) and its sort keys, in order."""
     keys = [w.writer.expression(key.expression) for key in w.order_by]
     fields = ", ".join([f"'v', {value}", *(f"'k{i}', {key}" for i, key in enumerate(keys))])
     collect = "collect_set" if w.distinct else "collect_list"
@@ -186,9 +198,7 @@ def _sorted_values(w: _Written, *, keep_nulls: bool) -> str:
     if not keep_nulls:
         row = f"CASE WHEN {value} IS NOT NULL THEN {row} END"
     rows = f"{collect}({row}){w.suffix}"
-    if keys:
-        rows = f"array_sort({rows}, (l, r) -> {_comparator(w.order_by)})"
-    return f"nullif(transform({rows}, s -> s.v), array())"
+    return f"array_sort({rows}, (l, r) -> {_comparator(w.order_by)})" if keys else rows
 
 
 def _comparator(keys: tuple[SortKey, ...]) -> str:
@@ -213,6 +223,33 @@ def _json_agg(w: _Written) -> str:
     distinct = "DISTINCT " if w.distinct else ""
     values = f"string_agg({distinct}coalesce(CAST({w.args[0]} AS VARCHAR), 'null'), ', '{_ordered(w)}){w.suffix}"
     return f"CAST('[' || {values} || ']' AS JSON)"
+
+
+def _json_object(w: _Written) -> str:
+    if w.spark:
+        return f"concat('{{ ', array_join({_sorted_values(w, keep_nulls=True)}, ', '), ' }}')"
+    return f"CAST('{{ ' || string_agg({w.args[0]}, ', '{_ordered(w)}){w.suffix} || ' }}' AS JSON)"
+
+
+def _jsonb_object(w: _Written) -> str:
+    """Members in the order of their keys, of those with one key the last."""
+    member, key = w.args
+    if w.spark:
+        rows = _sorted_rows(w, f"named_struct('m', {member}, 'k', {key})")
+
+        def written(names: tuple[str, ...]) -> str:
+            (r,) = names
+            last = f"filter({r}, (x, i) -> i + 1 = size({r}) OR {r}[i + 1].k <> x.k)"
+            return f"concat('{{', array_join(transform({last}, x -> x.m), ', '), '}}')"
+
+        return w.writer.let((f"nullif(transform({rows}, s -> s.v), array())",), written)
+
+    def read(names: tuple[str, ...]) -> str:
+        (r,) = names
+        last = f"list_filter({r}, lambda x, i: i = len({r}) OR {r}[i + 1].k <> x.k)"
+        return f"CAST('{{' || array_to_string(list_transform({last}, lambda x: x.m), ', ') || '}}' AS JSON)"
+
+    return w.writer.let((f"list({{'m': {member}, 'k': {key}}}{_ordered(w)}){w.suffix}",), read)
 
 
 def _percentile_cont(w: _Written) -> str:

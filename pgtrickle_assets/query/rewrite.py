@@ -194,6 +194,7 @@ def _call_expressions(call: AggregateCall | WindowCall) -> Iterator[Expression]:
         yield key.expression
     if isinstance(call, WindowCall):
         yield from call.partition_by
+        yield from (key.expression for key in call.values_by)
 
 
 def node_expressions(node: Node) -> Iterator[Expression]:
@@ -247,6 +248,7 @@ def map_window(call: WindowCall, change: Callable[[Expression], Expression]) -> 
         filter=None if call.filter is None else change(call.filter),
         order_by=map_sort_keys(call.order_by, change),
         partition_by=tuple(change(part) for part in call.partition_by),
+        values_by=map_sort_keys(call.values_by, change),
     )
 
 

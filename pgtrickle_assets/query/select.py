@@ -374,7 +374,7 @@ def _untyped(expression: Expression) -> Literal | None:
 
 
 def _window_expressions(call: Any) -> list[Expression]:
-    found = [*call.args, *call.partition_by, *(key.expression for key in call.order_by)]
+    found = [*call.args, *call.partition_by, *(key.expression for key in (*call.order_by, *call.values_by))]
     return [*found, call.filter] if call.filter is not None else found
 
 

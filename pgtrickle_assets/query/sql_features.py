@@ -121,17 +121,18 @@ SQL_FEATURES: tuple[SqlFeature, ...] = (
         ("bool_bit_aggregates", "bool_and, bool_or, every, bit_*", "yes", "every(x > 0)", ""),
         (
             "list_aggregates",
-            "string_agg, array_agg, json_agg, jsonb_agg",
+            "string_agg, array_agg, json(b)_agg, json(b)_object_agg",
             "limited",
             "string_agg(x, ',' ORDER BY y)",
-            "Ties, and lists without ORDER BY, are ordered by the value. JSON of numbers, text, booleans, dates.",
+            "Ties, and lists without ORDER BY, are ordered by the value. JSON of numbers, text, booleans, dates. "
+            "DISTINCT not for objects.",
         ),
         (
             "ordered_set",
             "percentile_cont, percentile_disc, mode",
             "limited",
             "percentile_cont(0.5) WITHIN GROUP (ORDER BY x)",
-            "One constant fraction.",
+            "Constant fractions, one or an array.",
         ),
         ("any_value", "any_value", "yes", "any_value(x)", "The smallest value."),
     ),
@@ -150,7 +151,7 @@ SQL_FEATURES: tuple[SqlFeature, ...] = (
             "Window functions, named windows, over aggregates",
             "limited",
             "sum(x) OVER (PARTITION BY k ORDER BY t)",
-            "RANGE offsets over integers, numeric, dates, timestamps, no months; no EXCLUDE; no lists.",
+            "RANGE offsets over integers, numeric, dates, timestamps, no months; no EXCLUDE.",
         ),
         (
             "top",

@@ -44,6 +44,8 @@ ERRORS = [
     "SELECT width_bucket(1::float8, 0, 'infinity'::float8 * id, 3) AS x FROM t",
     "SELECT width_bucket(20.0 * id, 0, 1, 2147483647) AS x FROM t",
     "SELECT factorial(-id) AS x FROM t",
+    "SELECT json_object_agg(k, id) AS x FROM t",
+    "SELECT jsonb_object_agg(k, id) AS x FROM t",
 ]
 
 
