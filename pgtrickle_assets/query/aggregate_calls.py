@@ -15,7 +15,8 @@ from pgtrickle_assets.errors import QueryError
 from pgtrickle_assets.query import numeric_statistics
 from pgtrickle_assets.query.coercion import convert, postgres_name
 from pgtrickle_assets.query.composed_calls import row_text
-from pgtrickle_assets.query.frames import window_frame
+from pgtrickle_assets.query.exclusions import Part, kept_rows, over_kept
+from pgtrickle_assets.query.frames import Frame, exclusion, window_frame
 from pgtrickle_assets.query.functions.numbers import as_decimal, quotient_type
 from pgtrickle_assets.query.json_calls import json_text
 from pgtrickle_assets.query.naming import fold, function_name
@@ -72,6 +73,9 @@ WINDOW_ONLY = frozenset(
     }
 )  # fmt: skip
 
+_FRAMED = ("first_value", "last_value", "nth_value")
+"""The other functions of WINDOW_ONLY do not look at the frame."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
@@ -94,10 +98,15 @@ def aggregate(analyzer: Analyzer, node: Any, condition: Any = None, within: Any 
         raise QueryError(f"aggregate functions are not allowed in {analyzer.clause}", line=line)
     parts = _parts(analyzer.nested(), node, condition, within)
     sink = analyzer.sink
-    return _expanded(parts, lambda call: sink.aggregate(call, line)) or sink.aggregate(_typed(parts), line)
+    return _computed(parts, lambda call: sink.aggregate(call, line))
 
 
-def _expanded(parts: _Parts, add: Callable[[AggregateCall], ColumnRef]) -> Expression | None:
+def _computed(parts: _Parts, add: numeric_statistics.Add) -> Expression:
+    """The value of a call, given how one aggregate is computed."""
+    return _expanded(parts, add) or add(_typed(parts))
+
+
+def _expanded(parts: _Parts, add: numeric_statistics.Add) -> Expression | None:
     """A statistic of exact numbers as an expression over sums; None for any other call."""
     if parts.name in STATISTICS and not parts.args[0].type.is_float:
         return numeric_statistics.expand(parts, add)
@@ -307,7 +316,7 @@ def _percentile(parts: _Parts) -> AggregateCall:
     return replace(_make(parts, parts.name, (_fraction(parts), value), kind), order_by=(key,))
 
 
-def _percentiles(parts: _Parts, add: Callable[[AggregateCall], ColumnRef]) -> Expression:
+def _percentiles(parts: _Parts, add: numeric_statistics.Add) -> Expression:
     """One array for an array of fractions: NULL without values, and with NULL where a fraction is."""
     fractions, value = parts.args
     written = fractions.arg if isinstance(fractions, Cast) else fractions
@@ -392,42 +401,47 @@ def _window(analyzer: Analyzer, node: exp.Window) -> Expression:
     order_by = analyzer.sort_keys(order_items)
     sink = analyzer.sink
 
-    def rank_of_peers(keys: tuple[SortKey, ...]) -> Expression:
-        return sink.window(WindowCall("dense_rank", (), INT64, partition_by, keys, nullable=False), line)
+    name = function_name(inner)
 
-    frame = window_frame(spec, order_by, rank_of_peers, line)
+    def number(function: str, keys: tuple[SortKey, ...]) -> Expression:
+        return sink.window(WindowCall(function, (), INT64, partition_by, keys, nullable=False), line)
 
-    def over(call: WindowCall) -> ColumnRef:
-        call = replace(call, partition_by=partition_by, order_by=frame.order_by, frame=frame.text)
+    def over(call: WindowCall, part: Part) -> ColumnRef:
+        call = replace(call, partition_by=part.partition_by, order_by=part.frame.order_by, frame=part.frame.text)
         return sink.window(call, line)
 
-    if function_name(inner) in WINDOW_ONLY:
-        return over(_window_only(analyzer, inner, line))
-    return _aggregate_as_window(analyzer, inner, condition, order_by, over, line)
+    if name in WINDOW_ONLY and name not in _FRAMED:
+        return over(_window_only(analyzer, inner, line), Part(partition_by, Frame(order_by)))
+    excluded = exclusion(spec)
+    if name in WINDOW_ONLY:
+        if excluded:
+            raise QueryError(f"{name} over a frame with EXCLUDE is not supported", line=line)
+        frame = window_frame(spec, order_by, lambda keys: number("dense_rank", keys), line)
+        return over(_window_only(analyzer, inner, line), Part(partition_by, frame))
+    parts = _windowed_parts(analyzer, inner, condition, order_by, line)
+
+    def windowed(call: AggregateCall, part: Part) -> ColumnRef:
+        plain = WindowCall(call.function, call.args, call.type, filter=call.filter, nullable=call.nullable)
+        return over(replace(plain, values_by=call.order_by), part)
+
+    if excluded:
+        kept = kept_rows(spec, excluded, partition_by, order_by, number, line)
+        return _computed(parts, lambda call: over_kept(call, kept, windowed, line))
+    frame = window_frame(spec, order_by, lambda keys: number("dense_rank", keys), line)
+    return _computed(parts, lambda call: windowed(call, Part(partition_by, frame)))
 
 
-def _aggregate_as_window(
-    analyzer: Analyzer,
-    inner: exp.Anonymous,
-    condition: Any,
-    order_by: tuple[SortKey, ...],
-    over: Callable[[WindowCall], ColumnRef],
-    line: int | None,
-) -> Expression:
+def _windowed_parts(
+    analyzer: Analyzer, inner: exp.Anonymous, condition: Any, order_by: tuple[SortKey, ...], line: int | None
+) -> _Parts:
+    """An aggregate that is called over a window."""
     parts = _parts(analyzer, inner, condition, None)
     if parts.distinct or parts.order_by or parts.name in ORDERED_SET:
         raise QueryError("DISTINCT and ORDER BY inside a window aggregate are not supported", line=line)
     if parts.name not in AGGREGATES:
         raise QueryError(f"{parts.name} is not a window function", line=line)
-
-    def windowed(call: AggregateCall) -> ColumnRef:
-        plain = WindowCall(call.function, call.args, call.type, filter=call.filter, nullable=call.nullable)
-        return over(replace(plain, values_by=call.order_by))
-
-    if parts.name in LISTS:
-        # PostgreSQL adds the values of a frame in the order of the window.
-        parts = replace(parts, order_by=order_by)
-    return _expanded(parts, windowed) or windowed(_typed(parts))
+    # PostgreSQL adds the values of a frame in the order of the window.
+    return replace(parts, order_by=order_by) if parts.name in LISTS else parts
 
 
 def _specification(analyzer: Analyzer, node: Any, depth: int = 0) -> tuple[list[Any], list[Any], Any]:

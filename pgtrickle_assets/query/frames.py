@@ -1,7 +1,7 @@
 """Window frames as standard SQL text that Spark and DuckDB both read.
 
 Frames that Spark lacks are said by ones that it has: GROUPS counts peer groups, which is RANGE over their rank; offsets
-in time are numbers of days or seconds. Source: PostgreSQL 18 documentation 4.2.8; EXCLUDE does not exist in Spark.
+in time are numbers of days or seconds. Source: PostgreSQL 18 documentation 4.2.8. `exclusions` does EXCLUDE.
 """
 
 from __future__ import annotations
@@ -47,32 +47,41 @@ def window_frame(
         line: For errors.
 
     Raises:
-        QueryError: EXCLUDE, or an offset that is not a constant of a fixed length.
+        QueryError: An offset that is not a constant of a fixed length.
     """
     keys = tuple(order_by)
     if spec is None:
         return Frame(keys)
-    kind = str(spec.args.get("kind") or "RANGE").upper()
-    exclude = spec.args.get("exclude")
-    if exclude is not None and str(getattr(exclude, "name", exclude)).upper() != "NO OTHERS":
-        raise QueryError("EXCLUDE in a window frame is not supported: Spark has none", line=line)
-    bounds = [(spec.args.get("start"), spec.args.get("start_side"))]
-    bounds.append((spec.args.get("end") or "CURRENT ROW", spec.args.get("end_side")))
+    kind, bounds = frame_bounds(spec)
     offsets = [value for value, _ in bounds if not isinstance(value, str)]
     if kind == "GROUPS":
         if not keys:
             raise QueryError("GROUPS mode requires an ORDER BY clause", line=line)
         keys, kind = (SortKey(rank_of_peers(keys)),), "RANGE"
-        texts = [_whole(value, line) for value in offsets]
+        texts = [whole_offset(value, line) for value in offsets]
     elif kind == "RANGE" and offsets:
         if len(keys) != 1:
             raise QueryError("RANGE with an offset requires exactly one ORDER BY column", line=line)
         key, texts = _measured(keys[0].expression, offsets, line)
         keys = (replace(keys[0], expression=key),)
     else:
-        texts = [_whole(value, line) for value in offsets]
+        texts = [whole_offset(value, line) for value in offsets]
     start, stop = (_bound(value, side, texts) for value, side in bounds)
     return Frame(keys, f"{kind} BETWEEN {start} AND {stop}")
+
+
+def frame_bounds(spec: Any) -> tuple[str, list[tuple[Any, Any]]]:
+    """ROWS, RANGE or GROUPS, and start and end of a frame clause, each with its side."""
+    kind = str(spec.args.get("kind") or "RANGE").upper()
+    start = (spec.args.get("start"), spec.args.get("start_side"))
+    return kind, [start, (spec.args.get("end") or "CURRENT ROW", spec.args.get("end_side"))]
+
+
+def exclusion(spec: Any) -> str:
+    """What a frame clause excludes: CURRENT ROW, GROUP, TIES, or nothing (empty)."""
+    exclude = None if spec is None else spec.args.get("exclude")
+    text = "" if exclude is None else str(getattr(exclude, "name", exclude)).upper()
+    return "" if text == "NO OTHERS" else text
 
 
 def _bound(value: Any, side: Any, offsets: list[str]) -> str:
@@ -82,7 +91,8 @@ def _bound(value: Any, side: Any, offsets: list[str]) -> str:
     return f"{offsets.pop(0)} {str(side).upper()}"
 
 
-def _whole(value: Any, line: int | None) -> str:
+def whole_offset(value: Any, line: int | None) -> str:
+    """The text of an offset in rows or groups."""
     if not isinstance(value, exp.Literal) or value.is_string or not value.name.isdigit():
         raise QueryError("the offset of a window frame must be a constant whole number", line=line)
     return value.name

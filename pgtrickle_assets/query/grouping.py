@@ -265,7 +265,8 @@ def windowed(
     level: dict[str, int] = {}
     by_partition: dict[tuple[int, tuple[Expression, ...]], list[tuple[Column, WindowCall]]] = {}
     for column, call in changed:
-        read = (i for key in call.order_by for i in columns_of(key.expression))
+        keys = [*(key.expression for key in call.order_by), *call.partition_by]
+        read = (i for key in keys for i in columns_of(key))
         level[column.id] = max((level[i] + 1 for i in read if i in level), default=0)
         by_partition.setdefault((level[column.id], call.partition_by), []).append((column, call))
     node = child

@@ -14,7 +14,7 @@ from typing import Protocol
 from pgtrickle_assets.errors import QueryError
 from pgtrickle_assets.query.functions.numbers import as_decimal
 from pgtrickle_assets.query.operators import arithmetic, comparison
-from pgtrickle_assets.query.plan import AggregateCall, Call, Case, Cast, ColumnRef, Expression, Literal
+from pgtrickle_assets.query.plan import AggregateCall, Call, Case, Cast, Expression, Literal
 from pgtrickle_assets.query.rewrite import conjunction, is_not_null
 from pgtrickle_assets.query.types import FLOAT64, INT64, MAX_DECIMAL_PRECISION, ColumnType, decimal
 
@@ -25,7 +25,8 @@ _PAIRED_DIGITS = 12
 """Two arguments of up to this many digits are summed exactly; wider ones would soon reach the limit."""
 _ZERO = Literal("0", decimal(1, 0))
 
-Add = Callable[[AggregateCall], ColumnRef]
+Add = Callable[[AggregateCall], Expression]
+"""Computes an aggregate over the group or the frame of the call."""
 
 
 class Parts(Protocol):
@@ -62,7 +63,7 @@ def expand(parts: Parts, add: Add) -> Expression:
 
     Args:
         parts: A call of the variance family over an integer or numeric argument.
-        add: Adds an aggregate and returns its column.
+        add: Computes an aggregate.
     """
     (value,) = parts.args
     kind = value.type
@@ -151,7 +152,7 @@ def convert(value: Expression, kind: ColumnType) -> Expression:
     return coercion.convert(value, kind)
 
 
-def _sum(parts: Parts, value: Expression, add: Add) -> ColumnRef:
+def _sum(parts: Parts, value: Expression, add: Add) -> Expression:
     exact = as_decimal(value.type)
     kind = decimal(MAX_DECIMAL_PRECISION, exact.scale or 0)
     return add(AggregateCall("sum", (convert(value, exact),), kind, False, parts.filter))

@@ -25,6 +25,9 @@ _PLAIN = frozenset(
         "regr_r2", "regr_sxx", "regr_sxy", "regr_syy",
     }
 )  # fmt: skip
+_ORDERED = frozenset(
+    {"row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead", "nth_value"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,9 @@ def window_text(call: WindowCall, writer: ExpressionWriter) -> str:
         over.append("PARTITION BY " + ", ".join(writer.expression(part) for part in call.partition_by))
     if call.order_by:
         over.append("ORDER BY " + writer.sort_keys(call.order_by))
+    elif writer.dialect == "spark" and call.function in _ORDERED:
+        # To Spark it is an error to number rows without an order; under a constant all of them are peers.
+        over.append("ORDER BY 1")
     if call.frame:
         over.append(call.frame)
     suffix = "" if call.filter is None else f" FILTER (WHERE {writer.expression(call.filter)})"

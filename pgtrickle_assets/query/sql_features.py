@@ -151,7 +151,9 @@ SQL_FEATURES: tuple[SqlFeature, ...] = (
             "Window functions, named windows, over aggregates",
             "limited",
             "sum(x) OVER (PARTITION BY k ORDER BY t)",
-            "RANGE offsets over integers, numeric, dates, timestamps, no months; no EXCLUDE.",
+            "RANGE offsets over integers, numeric, dates, timestamps, no months. "
+            "EXCLUDE for counts, sums, averages, extremes and the variance family; not with an offset in RANGE, and "
+            "GROUP and TIES not with one in ROWS.",
         ),
         (
             "top",
