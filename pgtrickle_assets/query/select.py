@@ -72,12 +72,13 @@ class SelectPlanner:
         targets = self._targets()
         having = self._having()
         order_items = self._order(targets)
+        distinct_on = self._distinct_on_items(targets)
         groups = self._groups(targets)
         grouped = (
             groups.keys or self.calls.aggregates or having is not None or self.select.args.get("group") is not None
         )
         expressions = [expression for _, expression in targets]
-        orders = [key.expression for key in order_items]
+        orders = [*(key.expression for key in order_items), *distinct_on]
         if grouped:
             node, expressions, orders, having = self._aggregated(node, groups, expressions, orders, having)
         if having is not None:
@@ -86,8 +87,8 @@ class SelectPlanner:
         node, expressions, orders = self._windowed(node, expressions, orders)
         node = self._unnester().attach(node, [*expressions, *orders])
         names = [name for name, _ in targets]
-        keys = [SortKey(e, k.descending, k.nulls_first) for e, k in zip(orders, order_items, strict=True)]
-        return self._finished(node, names, expressions, keys)
+        keys = [SortKey(e, k.descending, k.nulls_first) for e, k in zip(orders, order_items, strict=False)]
+        return self._finished(node, names, expressions, keys, orders[len(keys) :])
 
     def _refuse_unsupported(self) -> None:
         for key, label in (
@@ -174,6 +175,19 @@ class SelectPlanner:
                 expression = self._analyzer("ORDER BY", self.calls).analyze(inner)
             keys.append(sort_key(expression, item))
         return keys
+
+    def _distinct_on_items(self, targets: Sequence[tuple[str, Expression]]) -> list[Expression]:
+        """DISTINCT ON items: an output name, an ordinal, or an expression over the input, as in ORDER BY."""
+        distinct = self.select.args.get("distinct")
+        on = None if distinct is None else distinct.args.get("on")
+        if on is None:
+            return []
+        written = on.expressions if isinstance(on, exp.Tuple) else [on.this if isinstance(on, exp.Paren) else on]
+        found: list[Expression] = []
+        for part in written:
+            expression = self._named_target(part, targets, "DISTINCT ON", names_first=True)
+            found.append(self._analyzer("DISTINCT ON", self.calls).value(part) if expression is None else expression)
+        return found
 
     def _named_target(
         self, node: Any, targets: Sequence[tuple[str, Expression]], clause: str, *, names_first: bool
@@ -291,7 +305,12 @@ class SelectPlanner:
         return windowed(node, self.calls.windows, lambda e: e), expressions, orders
 
     def _finished(
-        self, node: Node, names: Sequence[str], expressions: Sequence[Expression], order: Sequence[SortKey]
+        self,
+        node: Node,
+        names: Sequence[str],
+        expressions: Sequence[Expression],
+        order: Sequence[SortKey],
+        distinct_on: Sequence[Expression],
     ) -> PlannedQuery:
         """The SELECT list computed, then DISTINCT, ORDER BY and LIMIT."""
         items: list[tuple[Column, Expression]] = []
@@ -310,14 +329,14 @@ class SelectPlanner:
                 by_expression[expression] = column
                 hidden.append((column, expression))
             keys.append(SortKey(ref(column), key.descending, key.nulls_first))
-        if distinct is not None and distinct.args.get("on") is None and hidden:
+        if distinct is not None and not distinct_on and hidden:
             raise QueryError("for SELECT DISTINCT, ORDER BY expressions must appear in select list")
         columns = tuple(
             OutputColumn(name, column, _untyped(expression))
             for name, (column, _), expression in zip(names, items, expressions, strict=True)
         )
-        if distinct is not None and distinct.args.get("on") is not None:
-            return self._distinct_on(node, items, hidden, keys, columns, distinct.args["on"])
+        if distinct_on:
+            return self._distinct_on(node, items, hidden, keys, columns, distinct_on)
         result: Node = Project(node, (*items, *hidden))
         if distinct is not None:
             result = Distinct(result)
@@ -331,19 +350,12 @@ class SelectPlanner:
         hidden: list[tuple[Column, Expression]],
         keys: list[SortKey],
         columns: tuple[OutputColumn, ...],
-        on: Any,
+        on: Sequence[Expression],
     ) -> PlannedQuery:
         """DISTINCT ON: the first row of each group in ORDER BY order."""
-        if self.calls.aggregates:
-            raise QueryError("DISTINCT ON over aggregates is not supported", hint="Aggregate in a subquery.")
-        targets = [(item.name, expression) for item, (_, expression) in zip(columns, items, strict=True)]
-        written = on.expressions if isinstance(on, exp.Tuple) else [on.this if isinstance(on, exp.Paren) else on]
         by_expression = {expression: column for column, expression in (*items, *hidden)}
         partition: list[Column] = []
-        for part in written:
-            expression = self._named_target(part, targets, "DISTINCT ON", names_first=True)
-            if expression is None:
-                expression = self._analyzer("DISTINCT ON").value(part)
+        for expression in on:
             column = by_expression.get(expression)
             if column is None:
                 column = self.context.ids.column(expression.type, nullable=expression.nullable)
@@ -353,7 +365,7 @@ class SelectPlanner:
         leading = {k.expression for k in keys[: len(partition)]}
         if keys and any(ref(column) not in leading for column in partition[: len(keys)]):
             raise QueryError("SELECT DISTINCT ON expressions must match initial ORDER BY expressions")
-        projected = Project(self._unnester().attach(node, [e for _, e in hidden]), (*items, *hidden))
+        projected = Project(node, (*items, *hidden))
         rest = [key for key in keys if key.expression not in {ref(c) for c in partition}]
         result: Node = TopK(projected, total_order(rest, projected), 1, 0, tuple(partition))
         if self.select.args.get("limit") is not None or self.select.args.get("offset") is not None:

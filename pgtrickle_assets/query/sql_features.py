@@ -143,7 +143,7 @@ SQL_FEATURES: tuple[SqlFeature, ...] = (
             "DISTINCT, DISTINCT ON",
             "yes",
             "SELECT DISTINCT ON (k) ... ORDER BY k, t DESC",
-            "DISTINCT ON not together with aggregates.",
+            "Also over groups and windows.",
         ),
         ("set_operations", "UNION, INTERSECT, EXCEPT, with and without ALL", "yes", "a EXCEPT ALL b", ""),
         (
