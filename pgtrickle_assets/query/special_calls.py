@@ -16,6 +16,8 @@ from pgtrickle_assets.query import array_calls, composed_calls, json_calls, mome
 from pgtrickle_assets.query.casts import to_text
 from pgtrickle_assets.query.coercion import constant_text, convert, is_unknown_text, postgres_name
 from pgtrickle_assets.query.functions.datetimes import FRACTION_FIELDS, INTEGER_FIELDS, split_format
+from pgtrickle_assets.query.functions.number_formats import parse_number_format
+from pgtrickle_assets.query.functions.numbers import as_decimal
 from pgtrickle_assets.query.moments import zone_of_row
 from pgtrickle_assets.query.operators import call
 from pgtrickle_assets.query.parse import line_of
@@ -25,6 +27,7 @@ from pgtrickle_assets.query.types import (
     FLOAT64,
     INT32,
     INTERVAL,
+    MAX_DECIMAL_PRECISION,
     TIMESTAMP,
     TIMESTAMPTZ,
     VARCHAR,
@@ -120,9 +123,7 @@ def _date_trunc(_: Analyzer, __: str, args: list[Expression], line: int | None) 
 
 def _to_char(_: Analyzer, __: str, args: list[Expression], line: int | None) -> Expression | None:
     if len(args) != 2 or args[0].type not in (DATE, TIMESTAMP, TIMESTAMPTZ):
-        if args and args[0].type.is_numeric:
-            raise QueryError("to_char of numbers is not supported", line=line)
-        return None
+        return _number_text(args, line) if len(args) == 2 and args[0].type.is_numeric else None
     text = constant_text(args[1], "the format of to_char", line)
     try:
         split_format(text)
@@ -130,6 +131,31 @@ def _to_char(_: Analyzer, __: str, args: list[Expression], line: int | None) -> 
         raise QueryError(str(error), line=line) from error
     source = convert(args[0], TIMESTAMP) if args[0].type == DATE else args[0]
     return call("to_char", VARCHAR, source, Literal(text, VARCHAR))
+
+
+def _number_text(args: list[Expression], line: int | None) -> Expression:
+    """to_char of a number, which PostgreSQL rounds to the digits of the format first."""
+    number, text = args[0], constant_text(args[1], "the format of to_char", line)
+    if number.type.is_float:
+        raise QueryError(
+            "to_char of double precision is not supported: it shows binary digits",
+            line=line,
+            hint="Cast the number to numeric(p,s).",
+        )
+    try:
+        shape = parse_number_format(text)
+    except ValueError as error:
+        raise QueryError(str(error), line=line) from error
+    kind = as_decimal(number.type)
+    scale, places = kind.scale or 0, min(kind.scale or 0, shape.after)
+    value = convert(number, kind)
+    # A digit before the point more, for what is rounded up, and for what has none.
+    rounded = decimal(min((kind.precision or 0) - scale + 1 + places, MAX_DECIMAL_PRECISION), places)
+    if places < scale:
+        value = call("round_decimal", rounded, value, Literal(places, INT32))
+    elif (kind.precision or 0) == scale:
+        value = convert(value, rounded)
+    return call("number_to_char", VARCHAR, value, Literal(text, VARCHAR))
 
 
 def at_zone(moment: Expression, zone: Expression, line: int | None) -> Expression:

@@ -241,7 +241,14 @@ SQL_FEATURES: tuple[SqlFeature, ...] = (
             "to_char of dates and times",
             "limited",
             "to_char(d, 'YYYY-MM')",
-            "Common fields; not for numbers.",
+            "Common fields.",
+        ),
+        (
+            "to_char_number",
+            "to_char of numbers",
+            "limited",
+            "to_char(x, 'FM999,990.00')",
+            "Integers and numeric; FM, 9, 0, comma, point, D and G as in the locale C, S, MI.",
         ),
         ("numeric_functions", "sqrt, ln, exp, power of numeric", "no", "sqrt(1.5)", "Cast to double precision."),
         (

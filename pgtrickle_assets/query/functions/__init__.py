@@ -10,6 +10,7 @@ from pgtrickle_assets.query.functions import (
     integers,
     logic,
     math,
+    number_formats,
     numbers,
     strings,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "logic",
     "lookup",
     "math",
+    "number_formats",
     "numbers",
     "register",
     "registered",

@@ -1,0 +1,6 @@
+-- to_char of numbers.
+SELECT id, to_char(n, '999,990.00') AS a, to_char(n, 'FM999,999,990.00') AS b, to_char(n, 'FM99999.99') AS c, to_char(n, '99999.9') AS d, to_char(n, 'S99990.99') AS e, to_char(n, '9990.99MI') AS f, to_char(n, '0000000.000') AS g, to_char(n, '999') AS h, to_char(n, 'FM0.999') AS i FROM t;
+SELECT id, to_char(a, '999,999,999,999') AS a, to_char(a, 'FM000') AS b, to_char(b, '9G999G999G999G999G999G990D00') AS c, to_char(c, 'S0000') AS d, to_char(a, 'FM9999999999S') AS e, to_char(c, 'MI99') AS f, to_char(c, '99.') AS g, to_char(c, 'fm09') AS h FROM t;
+SELECT id, to_char(m, 'FM999999999.9999') AS a, to_char(m, '99999999.9') AS b, to_char(m * 2, 'FM9999999990.00') AS c, to_char(m / 3, 'FM99999990.000') AS d, to_char(-m, '9,9,9,9,9,9,9,9.999') AS e FROM t WHERE id > 0;
+SELECT to_char(0.1, '0.9') AS a, to_char(0, '9') AS b, to_char(0, '9.99') AS c, to_char(-0.004, '9.99') AS d, to_char(-0.5, '9') AS e, to_char(12454.8, '99,999.9S') AS g, to_char(0, 'FM9.99') AS h, to_char(NULL::numeric, '9') AS i, to_char(0.05::numeric(2,2), '0.00') AS j, to_char(9.995, '9.99') AS k;
+SELECT k, to_char(sum(n), 'FM999,990.00') AS s, to_char(count(*), '999') AS c, to_char(avg(n), 'FM99990.999') AS av FROM t GROUP BY k;
