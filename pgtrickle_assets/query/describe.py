@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pgtrickle_assets.query.functions.overflow import CHECKED
 from pgtrickle_assets.query.plan import (
     Aggregate,
     AggregateCall,
@@ -35,7 +36,7 @@ from pgtrickle_assets.query.rewrite import walk
 _POSTFIX = {"is_null": "IS NULL", "is_not_null": "IS NOT NULL", "is_true": "IS TRUE", "is_not_true": "IS NOT TRUE",
             "is_false": "IS FALSE", "is_not_false": "IS NOT FALSE"}  # fmt: skip
 _INFIX = {"and": "AND", "or": "OR", "is_distinct_from": "IS DISTINCT FROM",
-          "is_not_distinct_from": "IS NOT DISTINCT FROM"}  # fmt: skip
+          "is_not_distinct_from": "IS NOT DISTINCT FROM", **{name: op for op, name in CHECKED.items()}}  # fmt: skip
 
 
 class Describer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from sqlglot import exp
@@ -14,6 +14,7 @@ from pgtrickle_assets.query import calls, subquery_tests
 from pgtrickle_assets.query.casts import cast_to
 from pgtrickle_assets.query.coercion import convert, is_unknown_text, number_literal, postgres_name
 from pgtrickle_assets.query.context import PlannedQuery, PlanningContext
+from pgtrickle_assets.query.functions.overflow import CHECKED
 from pgtrickle_assets.query.intervals import parse_interval
 from pgtrickle_assets.query.naming import fold
 from pgtrickle_assets.query.operators import (
@@ -179,7 +180,10 @@ def _escape_string(_: Analyzer, node: exp.Expr) -> Expression:
 def _arithmetic(op: str) -> Callable[[Analyzer, Any], Expression]:
     def handle(analyzer: Analyzer, node: Any) -> Expression:
         left, right = analyzer.analyze(node.this), analyzer.analyze(node.expression)
-        return arithmetic(op, left, right, line_of(node))
+        result = arithmetic(op, left, right, line_of(node))
+        if isinstance(result, Call) and result.type.is_float and result.function in CHECKED:
+            return replace(result, function=CHECKED[result.function])
+        return result
 
     return handle
 

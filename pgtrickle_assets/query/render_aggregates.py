@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from pgtrickle_assets.query.functions import Emission, write
 from pgtrickle_assets.query.functions.numbers import as_decimal, shows_own_digits
+from pgtrickle_assets.query.functions.overflow import INFINITY, out_of_range
 from pgtrickle_assets.query.plan import AggregateCall, Call, ColumnRef, Literal, SortKey, WindowCall
 from pgtrickle_assets.query.render_expressions import ExpressionWriter
 from pgtrickle_assets.query.rewrite import columns_of
@@ -20,11 +21,11 @@ SUM_PRECISION = 28
 
 _PLAIN = frozenset(
     {
-        "min", "max", "bool_and", "bool_or", "bit_and", "bit_or", "bit_xor", "var_pop", "var_samp", "stddev_pop",
-        "stddev_samp", "covar_pop", "covar_samp", "regr_avgx", "regr_avgy", "regr_count", "regr_intercept",
-        "regr_r2", "regr_sxx", "regr_sxy", "regr_syy",
+        "min", "max", "bool_and", "bool_or", "bit_and", "bit_or", "bit_xor", "covar_pop", "covar_samp", "regr_avgx",
+        "regr_avgy", "regr_count", "regr_intercept", "regr_r2", "regr_sxx", "regr_sxy", "regr_syy",
     }
 )  # fmt: skip
+_SPREADS = ("var_pop", "var_samp", "stddev_pop", "stddev_samp")
 _ORDERED = frozenset(
     {"row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead", "nth_value"}
 )
@@ -99,6 +100,8 @@ def _written(call: AggregateCall | WindowCall, writer: ExpressionWriter, suffix:
 
 
 def _text(w: _Written) -> str:
+    if w.function in _SPREADS:
+        return _in_range(w, w.plain(w.function, *w.args))
     if w.function in _PLAIN:
         return w.plain(w.function, *w.args)
     match w.function:
@@ -145,15 +148,23 @@ def _sum(w: _Written) -> str:
         width = max(source.precision or 0, SUM_PRECISION)
         text = w.writer.cast(text, kind, decimal(width, source.scale or 0))
         return w.writer.cast(w.plain("sum", text), decimal(38, source.scale or 0), w.type)
-    if w.spark and w.type.name != "float32":
-        return w.plain("sum", text)
-    return f"CAST({w.plain('sum', text)} AS {w.writer.type_name(w.type)})"
+    total = w.plain("sum", text)
+    if not w.spark or w.type.name == "float32":
+        total = f"CAST({total} AS {w.writer.type_name(w.type)})"
+    return _in_range(w, total) if w.type.is_float else total
+
+
+def _in_range(w: _Written, total: str) -> str:
+    """A total of floating point, which is an error where it is infinite and no value is."""
+    infinite = f"coalesce(bool_or(abs({w.args[0]}) = {INFINITY}){w.suffix}, FALSE)"
+    error = out_of_range(w.writer, w.type, "overflow")
+    return f"(CASE WHEN abs({total}) = {INFINITY} AND NOT {infinite} THEN {error} ELSE {total} END)"
 
 
 def _average(w: _Written) -> str:
     (text,), (kind,) = w.args, w.types
     if w.type.name != "decimal":
-        return w.plain("avg", text)
+        return _in_range(w, w.plain("avg", text))
     source = as_decimal(kind)
     total_type = decimal(38, source.scale or 0)
     width = max(source.precision or 0, SUM_PRECISION)

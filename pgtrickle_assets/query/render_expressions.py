@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable, Sequence
 
 from pgtrickle_assets.query.functions import Emission, write
+from pgtrickle_assets.query.functions.overflow import INFINITY, out_of_range
 from pgtrickle_assets.query.functions.registry import Dialect
 from pgtrickle_assets.query.plan import Call, Case, Cast, ColumnRef, Expression, Literal, SortKey
 from pgtrickle_assets.query.render_types import cast_text, identifier, literal, type_name
-from pgtrickle_assets.query.types import ColumnType
+from pgtrickle_assets.query.types import FLOAT32, FLOAT64, ColumnType
 
 _NAME = re.compile(r'[`"]?\w+[`"]?(\.\w+)?')
 
@@ -43,7 +44,18 @@ class ExpressionWriter:
 
     def cast(self, text: str, source: ColumnType, target: ColumnType) -> str:
         """The text that converts a value as PostgreSQL does."""
+        if source == FLOAT64 and target == FLOAT32:
+            return self.let((text,), lambda names: self._shortened(names[0]))
         return cast_text(text, source, target, self.dialect)
+
+    def _shortened(self, text: str) -> str:
+        """A double as a real: out of its range is an error."""
+        short = cast_text(text, FLOAT64, FLOAT32, self.dialect)
+        large = f"abs({short}) = {INFINITY} AND abs({text}) < {INFINITY}"
+        small = f"{short} = 0 AND {text} <> 0"
+        checks = [(large, "overflow"), (small, "underflow")]
+        wrong = " ".join(f"WHEN {test} THEN {out_of_range(self, FLOAT32, what)}" for test, what in checks)
+        return f"(CASE {wrong} ELSE {short} END)"
 
     def type_name(self, kind: ColumnType) -> str:
         """The engine's name of a type."""

@@ -183,7 +183,13 @@ SQL_FEATURES: tuple[SqlFeature, ...] = (
             "sum(x) / 7.0",
             "PostgreSQL's digits from 0.0001 on, 20 digits below; a quotient of 10^17 or more is an error.",
         ),
-        ("floats", "real, double precision", "yes", "x * 1.5", "NaN is largest and equal to itself."),
+        (
+            "floats",
+            "real, double precision",
+            "yes",
+            "x * 1.5",
+            "NaN is largest and equal to itself. Leaving the range is an error.",
+        ),
         (
             "text",
             "text, varchar(n)",

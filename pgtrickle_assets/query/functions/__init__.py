@@ -12,6 +12,7 @@ from pgtrickle_assets.query.functions import (
     math,
     number_formats,
     numbers,
+    overflow,
     strings,
 )
 from pgtrickle_assets.query.functions.registry import Emission, Function, Writer, lookup, register, registered, write
@@ -30,6 +31,7 @@ __all__ = [
     "math",
     "number_formats",
     "numbers",
+    "overflow",
     "register",
     "registered",
     "strings",

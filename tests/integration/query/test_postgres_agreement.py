@@ -45,6 +45,14 @@ ERRORS = [
     "SELECT width_bucket(20.0 * id, 0, 1, 2147483647) AS x FROM t",
     "SELECT factorial(-id) AS x FROM t",
     "SELECT json_object_agg(k, id) AS x FROM t",
+    "SELECT ('1e308'::float8 * id) + '1e308'::float8 AS x FROM t",
+    "SELECT ('1e308'::float8 + 0 * id) / '1e-10'::float8 AS x FROM t",
+    "SELECT '1e-300'::float8 / id * '1e-300'::float8 AS x FROM t",
+    "SELECT '1e-300'::float8 / id / '1e300'::float8 AS x FROM t",
+    "SELECT ('1e300'::float8 * id)::float4 AS x FROM t",
+    "SELECT sum('1e308'::float8 + 0 * id) AS x FROM t",
+    "SELECT avg('1e308'::float8 + 0 * id) AS x FROM t",
+    "SELECT stddev('1e200'::float8 * id) AS x FROM t",
     "SELECT jsonb_object_agg(k, id) AS x FROM t",
 ]
 
