@@ -1,0 +1,9 @@
+-- Aggregates of bits.
+SELECT k, BIT_AND(c) AS a, BIT_OR(c) AS b, BIT_XOR(c) AS x, BIT_AND(a) AS a4, BIT_OR(b) AS b8, BIT_XOR(b) AS x8 FROM t GROUP BY k;
+SELECT BIT_AND(a) AS a, BIT_OR(a) AS o, BIT_XOR(a) AS x, BIT_AND(b) AS b FROM t;
+SELECT BIT_AND(v) AS a, BIT_OR(v) AS o, BIT_XOR(v) AS x FROM e;
+SELECT k, BIT_XOR(DISTINCT a) AS x, BIT_AND(a) FILTER (WHERE a > 0) AS f, BIT_OR(-a) AS o FROM t WHERE id <> 8 GROUP BY k;
+SELECT BIT_XOR(x) AS x, BIT_AND(x) AS a, BIT_OR(x) AS o FROM (VALUES ('-32768'::int2), (32767), (-1), (NULL)) v(x);
+SELECT BIT_XOR(x) AS x, BIT_AND(x) AS a, BIT_OR(x) AS o FROM (VALUES ('-9223372036854775808'::int8), (9223372036854775807), (-1)) v(x);
+SELECT g, BIT_XOR(x) AS x, BIT_OR(y) AS o FROM w GROUP BY g;
+SELECT k, bo, BIT_OR(a) AS o, BIT_AND(a) AS d FROM t GROUP BY CUBE (k, bo);
