@@ -156,7 +156,7 @@ class LakeHistoryExpiredError(LakeError):
 
 
 class LakeTableReplacedError(LakeError):
-    """A table was dropped and created again, so it has no delta to its earlier state."""
+    """A table or a column of it was dropped and created again, so it has no delta to its earlier state."""
 
 
 class CommitStateUnknownError(TransientError, LakeError):

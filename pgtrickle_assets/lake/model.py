@@ -59,6 +59,11 @@ class LakeTable:
         """The column called `name`, or None."""
         return next((column for column in self.columns if column.name == name), None)
 
+    def renamed_since(self, earlier: LakeTable) -> frozenset[str]:
+        """Names that now mean another column than in an earlier version, whose rows a delta says nothing about."""
+        before = {column.name: column.id for column in earlier.columns}
+        return frozenset(c.name for c in self.columns if before.get(c.name, c.id) != c.id)
+
 
 @dataclass(frozen=True, slots=True)
 class ColumnBounds:

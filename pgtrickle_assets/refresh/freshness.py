@@ -123,6 +123,9 @@ def _has_moved(lake: Lake, table: str, since: int, head: int) -> bool:
     if now is None:
         return True
     try:
+        then = lake.table(now.name, min(since, head))
+        if then is not None and now.renamed_since(then):
+            return True
         return not lake.delta(now, min(since, head)).is_empty
     except (LakeHistoryExpiredError, LakeTableReplacedError):
         return True

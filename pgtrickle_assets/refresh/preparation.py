@@ -114,6 +114,7 @@ class Preparation:
 
     def _choose(self, past: Sequence[PastRefresh]) -> Choice:
         stored = self._stored.values()
+        self._require_same_columns()
         deltas = [self.lake.delta(relation.new, relation.old.at) for relation in stored if relation.old]
         changed = sum(delta.inserted_rows + delta.deleted_rows for delta in deltas)
         if all(delta.is_empty for delta in deltas) and not self.definition.plan.moves_with_time:
@@ -242,7 +243,7 @@ class Preparation:
         for window in self.windows:
             name = names[window.relation]
             old = None if window.since is None else self._table(name, window.since)
-            stored[window.relation] = StoredRelation(old, self._table(name, window.until))
+            stored[window.relation] = StoredRelation(old, self._input(window.relation, name, window.until))
         head = self.lake.head()
         for target, name in self.definition.tables.items():
             table = self._table(name, head)
@@ -252,7 +253,7 @@ class Preparation:
     def _current(self) -> dict[str, StoredRelation]:
         names = {str(table): table for table in self.definition.inputs}
         return {
-            window.relation: StoredRelation(None, self._table(names[window.relation], window.until))
+            window.relation: StoredRelation(None, self._input(window.relation, names[window.relation], window.until))
             for window in self.windows
         }
 
@@ -261,6 +262,31 @@ class Preparation:
             raise ValueError(f"{relation.new.name} was not read before")
         delta = self.lake.delta(relation.new, relation.old.at)
         return InputChange(inserts=delta.inserted_rows > 0, deletes=delta.deleted_rows > 0)
+
+    def _require_same_columns(self) -> None:
+        for relation, columns in self._read_columns.items():
+            stored = self._stored[relation]
+            other = columns & stored.new.renamed_since(stored.old) if stored.old else frozenset[str]()
+            if other:
+                raise LakeTableReplacedError(
+                    f"the column {min(other)} of {stored.new.name} is another one than at the last refresh",
+                    hint="Refresh in full.",
+                )
+
+    def _input(self, relation: str, name: TableName, at: int) -> LakeTable:
+        """An input with every column that the query reads."""
+        table = self._table(name, at)
+        missing = self._read_columns.get(relation, frozenset()).difference(column.name for column in table.columns)
+        if missing:
+            raise LakeError(
+                f"lake table {name} has no column {min(missing)} any more, but {self.definition.name} reads it.",
+                hint="It was renamed or dropped. Give it its name back, or change the query.",
+            )
+        return table
+
+    @cached_property
+    def _read_columns(self) -> dict[str, frozenset[str]]:
+        return needed_columns(self.definition.maintenance.full_steps())
 
     def _table(self, name: TableName, at: int) -> LakeTable:
         table = self.lake.table(name, at)

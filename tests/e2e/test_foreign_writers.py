@@ -6,6 +6,9 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from pgtrickle_assets.errors import LakeError
 from pgtrickle_assets.refresh.model import Strategy
 from pgtrickle_assets.stream_table import StreamTable
 from tests.e2e.lakehouse import Lakehouse, lakehouse
@@ -58,6 +61,39 @@ def test_a_stream_table_follows_what_duckdb_does_to_a_lake_table(
             duckdb.execute("UPDATE lake.main.items SET note = 'changed'")
         unread = opened.refresh()["gold.per_city"]
         assert (unread.strategy, unread.reason_code) == (Strategy.NO_CHANGE, "unread_columns")
+
+
+def test_a_column_that_is_read_and_loses_its_name_or_takes_another_s_never_gives_old_rows(
+    new_database: Callable[[], str], tmp_path: Path, spark: object
+) -> None:
+    query = "SELECT shop, price FROM tariffs"
+    with lakehouse(new_database, tmp_path, spark, [], SETUP) as first, first.duckdb() as duckdb:
+        duckdb.execute("CREATE TABLE lake.main.tariffs (shop INTEGER, price INTEGER, old_price INTEGER)")
+        duckdb.execute("INSERT INTO lake.main.tariffs SELECT i, i, i + 100 FROM range(5) t(i)")
+        opened = first.with_stream_tables([StreamTable(name="gold.tariffs", query=query)])
+    with opened as system:
+        system.refresh()
+        _change(system, "ALTER TABLE lake.main.tariffs RENAME price TO rate", "UPDATE lake.main.tariffs SET rate = 7")
+        with pytest.raises(LakeError, match=r"main\.tariffs has no column price"):
+            system.refresh()
+        _change(system, "ALTER TABLE lake.main.tariffs RENAME rate TO price")
+        assert system.refresh()["gold.tariffs"].strategy is Strategy.DIFFERENTIAL
+        assert system.lake_rows("gold.tariffs") == Counter({(shop, 7): 1 for shop in range(5)})
+        _change(
+            system,
+            "ALTER TABLE lake.main.tariffs RENAME price TO new_price",
+            "ALTER TABLE lake.main.tariffs RENAME old_price TO price",
+        )
+        assert "gold.tariffs" in system.engine.behind()
+        assert system.refresh()["gold.tariffs"].strategy is Strategy.FULL
+        assert system.lake_rows("gold.tariffs") == Counter({(shop, shop + 100): 1 for shop in range(5)})
+        system.check()
+
+
+def _change(system: Lakehouse, *statements: str) -> None:
+    for statement in statements:
+        with system.duckdb() as duckdb:
+            duckdb.execute(statement)
 
 
 def test_duckdb_reads_every_table_at_every_snapshot(
