@@ -313,3 +313,16 @@ def test_duckdb_notices_that_we_deleted_what_it_updates(pair: Pair) -> None:
     with pytest.raises(Exception, match=r"(?i)conflict"):
         pair.duckdb("COMMIT")
     pair.check(EVENTS)
+
+
+def test_we_notice_that_duckdb_deleted_from_a_file_that_had_deletes(pair: Pair) -> None:
+    """The delete file that replaces another begins at the snapshot of the first, which tells nothing."""
+    pair.create(DEFINITION, [{"writer": 0, "n": n} for n in range(5)])
+    pair.duckdb("DELETE FROM gold.events WHERE n = 0")
+    base = pair.lake.head()
+    planned = _planned(pair, "delete", EVENTS)
+    pair.duckdb("DELETE FROM gold.events WHERE n = 2")
+    with pytest.raises(LakeConflictError):
+        pair.commit(planned, base=base)
+    pair.check(EVENTS)
+    assert lint(pair.lake) == ()
