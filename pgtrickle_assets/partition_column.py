@@ -25,6 +25,7 @@ from pgtrickle_assets.query.plan import Call as PlanCall
 from pgtrickle_assets.suggestions import did_you_mean
 
 _TIME_TYPES: Final = ("date", "timestamp", "timestamptz")
+_BUCKET_TYPES: Final = ("int16", "int32", "int64", "date", "timestamp", "timestamptz")
 _VALUE_TYPES: Final = ("varchar", "boolean", "int16", "int32", "int64", "date", "uuid", "decimal")
 
 
@@ -45,7 +46,7 @@ def check_partition_column(plan: QueryPlan, by: PartitionBy) -> None:
         )
     position = names.index(by.column)
     kind = plan.output[position].type
-    allowed = _TIME_TYPES if by.is_time else _VALUE_TYPES
+    allowed = _TIME_TYPES if by.is_time else _BUCKET_TYPES if by.buckets else _VALUE_TYPES
     if by.kind == "hour" and kind.name == "date":
         allowed = _TIME_TYPES[1:]
     if kind.name not in allowed:
@@ -53,7 +54,7 @@ def check_partition_column(plan: QueryPlan, by: PartitionBy) -> None:
             f"partition_by {by.kind}({by.column}) cannot use a column of type {kind}.",
             hint=f"It takes {', '.join(allowed)}.",
         )
-    for value in by.values or ():
+    for value in () if by.buckets else by.values or ():
         spelled, hint = canonical_value_key(value, kind)
         if spelled != value:
             raise QueryError(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from uuid import UUID
 
 from pgtrickle_assets.errors import ConfigurationError
+from pgtrickle_assets.query.types import INT64
 from pgtrickle_assets.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -30,14 +31,16 @@ NULL_KEY: Final = "__null__"
 """Key of the rows whose partition column is NULL."""
 
 TimeUnit = Literal["hour", "day", "week", "month"]
-PartitionKind = Literal["hour", "day", "week", "month", "value"]
+PartitionKind = Literal["hour", "day", "week", "month", "value", "bucket"]
 
 _TIME_UNITS: Final = ("hour", "day", "week", "month")
-_KINDS: Final = (*_TIME_UNITS, "value")
-_FORMS: Final = "hour(c), day(c), week(c), month(c), value(c) or value(c, [a, b])"
+_KINDS: Final = (*_TIME_UNITS, "value", "bucket")
+_FORMS: Final = "hour(c), day(c), week(c), month(c), value(c), value(c, [a, b]) or bucket(n, c)"
+_MOST_BUCKETS: Final = 4096
 _CALL: Final = re.compile(
     r"^\s*([A-Za-z_]+)\s*\(\s*(\"(?:[^\"]|\"\")+\"|[^\s,()\"]+)\s*(?:,\s*\[(.*)\]\s*)?\)\s*$", re.DOTALL
 )
+_BUCKET_CALL: Final = re.compile(r"^(\s*bucket\s*\()\s*(\d+)\s*,", re.IGNORECASE)
 _VALUE: Final = re.compile(r"\s*(?:'((?:[^']|'')*)'|\"([^\"]*)\"|([^,'\"]+?))\s*(?:,|$)")
 _KEY_FORMATS: Final[dict[str, str]] = {
     "hour": "%Y-%m-%d-%H:%M",
@@ -60,9 +63,9 @@ class PartitionBy:
     """A parsed `partition_by` option.
 
     Attributes:
-        kind: A time unit or `value`.
+        kind: A time unit, `value` or `bucket`.
         column: Output column of the query.
-        values: Listed keys of `value(c, [...])`; None when keys are added as values appear.
+        values: Listed keys of `value(c, [...])`, or the numbers of buckets; None when keys are added as values appear.
     """
 
     kind: PartitionKind
@@ -75,6 +78,11 @@ class PartitionBy:
         return self.kind in _TIME_UNITS
 
     @property
+    def buckets(self) -> int | None:
+        """How many buckets `bucket(n, c)` has; None for other kinds."""
+        return len(self.values or ()) if self.kind == "bucket" else None
+
+    @property
     def key_format(self) -> str:
         """`strftime` format of the keys of a time-partitioned table."""
         return _KEY_FORMATS[self.kind]
@@ -85,7 +93,8 @@ class PartitionSlice:
     """The rows of one partition, as a condition on the partition column.
 
     Exactly one of the three holds: `is_null`; `lower <= column < upper` (UTC for a column with zone); `column = value`,
-    where `value` is the key's text, to be read as the column's type.
+    where `value` is the key's text, to be read as the column's type. With `buckets`, `value` is the number of
+    the column's bucket out of so many.
     """
 
     column: str
@@ -93,6 +102,7 @@ class PartitionSlice:
     lower: datetime | None = None
     upper: datetime | None = None
     value: str | None = None
+    buckets: int | None = None
 
 
 def parse_partition_by(text: str) -> PartitionBy:
@@ -101,18 +111,29 @@ def parse_partition_by(text: str) -> PartitionBy:
     Raises:
         ConfigurationError: When the form, the unit or a listed value is not allowed.
     """
-    match = _CALL.match(text)
+    counted = _BUCKET_CALL.match(text)
+    match = _CALL.match(text if counted is None else counted.group(1) + text[counted.end() :])
     if match is None:
         raise ConfigurationError(f"partition_by {text!r} is not of a known form.", hint=f"Use {_FORMS}.")
     kind, column, listed = match.group(1).lower(), match.group(2), match.group(3)
     if kind not in _KINDS:
         raise ConfigurationError(f"partition_by {text!r} uses {kind!r}.", hint=did_you_mean(kind, _KINDS))
     column = column[1:-1].replace('""', '"') if column.startswith('"') else column.lower()
+    if kind == "bucket":
+        return PartitionBy("bucket", column, _bucket_numbers(text, 0 if counted is None or listed else int(counted[2])))
     if listed is None:
         return PartitionBy(kind, column)
     if kind != "value":
         raise ConfigurationError(f"partition_by {text!r} lists values for {kind}().", hint="Only value() takes a list.")
     return PartitionBy("value", column, _parse_values(listed, text))
+
+
+def _bucket_numbers(text: str, count: int) -> tuple[str, ...]:
+    if not 1 <= count <= _MOST_BUCKETS:
+        raise ConfigurationError(
+            f"partition_by {text!r} has no number of buckets from 1 to {_MOST_BUCKETS}.", hint="Write bucket(16, c)."
+        )
+    return tuple(str(number) for number in range(count))
 
 
 def _parse_values(listed: str, text: str) -> tuple[str, ...]:
@@ -261,7 +282,7 @@ def slice_of(by: PartitionBy, key: str) -> PartitionSlice:
     if key == NULL_KEY:
         return PartitionSlice(by.column, is_null=True)
     if not by.is_time:
-        return PartitionSlice(by.column, value=key)
+        return PartitionSlice(by.column, value=key, buckets=by.buckets)
     start = window_start(by, parse_time_key(by, key))
     return PartitionSlice(by.column, lower=start, upper=next_window(by, start))
 
@@ -320,6 +341,10 @@ def key_of(by: PartitionBy | None, value: object) -> str:
         return ALL_KEY
     if value is None:
         return NULL_KEY
+    if by.buckets is not None:
+        from pgtrickle_assets.lake.partition_values import bucket_of
+
+        return str(bucket_of(value, INT64, by.buckets))
     if not by.is_time:
         return _value_text(value)
     if isinstance(value, datetime):
@@ -369,11 +394,15 @@ def lake_partition_fields(by: PartitionBy | None) -> tuple[tuple[str, str], ...]
     """
     if by is None:
         return ()
-    return tuple((by.column, transform) for transform in _TRANSFORMS[by.kind])
+    transforms = _TRANSFORMS[by.kind] if by.buckets is None else (f"bucket({by.buckets})",)
+    return tuple((by.column, transform) for transform in transforms)
 
 
 def same_partitioning(left: PartitionBy | None, right: PartitionBy | None) -> bool:
     """Whether the keys of two tables mean the same rows of time or value, so that they map one to one."""
     if left is None or right is None:
         return left is right
+    if left.buckets is not None and left.column != right.column:
+        # The number of a bucket says nothing of its values.
+        return False
     return (left.kind, left.values) == (right.kind, right.values)

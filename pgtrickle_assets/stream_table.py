@@ -59,7 +59,7 @@ class StreamTableOptions(BaseModel):
     Attributes:
         schedule: Duration, cron expression, `calculated` or `manual`.
         refresh_mode: `auto`, `differential` or `full`.
-        partition_by: `hour(c)`, `day(c)`, `week(c)`, `month(c)`, `value(c)` or `value(c, [a, b])`.
+        partition_by: `hour(c)`, `day(c)`, `week(c)`, `month(c)`, `value(c)`, `value(c, [a, b])` or `bucket(n, c)`.
         partition_start: First partition of a time-partitioned table; found from the data when left out.
         partition_end: End (exclusive) of a time-partitioned table; open when left out.
         description: Text for people, shown in the Dagster UI and in the lake.

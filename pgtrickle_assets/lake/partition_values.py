@@ -69,8 +69,8 @@ def transform_values(values: pa.Array, kind: ColumnType, transform: str) -> pa.A
     if match is None:
         raise LakeError(f"unknown partition transform {transform!r}")
     count = int(match[1])
-    buckets = pa.array([None if value is None else str(_bucket(value, kind, count)) for value in distinct], pa.string())
-    return buckets.take(encoded.indices)
+    buckets = [None if value is None else str(bucket_of(value, kind, count)) for value in distinct]
+    return pa.array(buckets, pa.string()).take(encoded.indices)
 
 
 def split(keys: Sequence[pa.Array], count: int) -> Iterator[tuple[tuple[str | None, ...], pa.Array]]:
@@ -116,7 +116,8 @@ def _identity(value: Any, kind: ColumnType) -> str | None:
     return value_text(value, kind)
 
 
-def _bucket(value: Any, kind: ColumnType, count: int) -> int:
+def bucket_of(value: Any, kind: ColumnType, count: int) -> int:
+    """The number of a value's bucket."""
     return (murmur3_32(_hashed_bytes(value, kind)) & 0x7FFFFFFF) % count
 
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from pgtrickle_assets.partitions import PartitionBy, PartitionSlice, slice_of
+from pgtrickle_assets.query.functions.hash_buckets import BUCKET
 from pgtrickle_assets.query.plan import Call, Column, Expression, Literal, QueryPlan
 from pgtrickle_assets.query.pushdown import restricted
 from pgtrickle_assets.query.rewrite import FALSE, TRUE, conjunction, disjunction, equals, is_null, ref
-from pgtrickle_assets.query.types import BOOLEAN, ColumnType
+from pgtrickle_assets.query.types import BOOLEAN, INT32, ColumnType
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,9 @@ def _condition(column: Column, rows: PartitionSlice) -> Expression:
     value = ref(column)
     if rows.is_null:
         return is_null(value)
+    if rows.buckets is not None:
+        bucket = Call(BUCKET, (value, Literal(rows.buckets, INT32)), INT32, column.nullable)
+        return equals(bucket, Literal(int(rows.value or 0), INT32))
     if rows.value is not None:
         return equals(value, _literal(rows.value, column.type))
     parts: list[Expression] = []

@@ -7,6 +7,7 @@ from pgtrickle_assets.query.functions import (
     collections,
     datetimes,
     domains,
+    hash_buckets,
     integers,
     logic,
     math,

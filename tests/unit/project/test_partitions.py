@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgtrickle_assets.errors import ConfigurationError
+from pgtrickle_assets.lake.partition_values import transform_values
 from pgtrickle_assets.partitions import (
     ALL_KEY,
     NULL_KEY,
@@ -37,6 +39,8 @@ from pgtrickle_assets.query.types import BOOLEAN, DATE, INT64, TIMESTAMP, VARCHA
         ("value(region)", PartitionBy("value", "region")),
         ("value(region, [EU, 'U S', \"x\"])", PartitionBy("value", "region", ("EU", "U S", "x"))),
         ("value(region, ['it''s'])", PartitionBy("value", "region", ("it's",))),
+        ("bucket(3, id)", PartitionBy("bucket", "id", ("0", "1", "2"))),
+        ('Bucket( 2 ,"Id")', PartitionBy("bucket", "Id", ("0", "1"))),
     ],
 )
 def test_forms(text, expected):
@@ -49,7 +53,12 @@ def test_forms(text, expected):
         "day",
         "day()",
         "day(a, b)",
-        "bucket(4, c)",
+        "bucket(c)",
+        "bucket(0, c)",
+        "bucket(5000, c)",
+        "bucket(c, 4)",
+        "bucket(4, c, [a])",
+        "day(4, c)",
         "value(c, [])",
         "value(c, [a, a])",
         "value(c, [a b', c])",
@@ -175,3 +184,29 @@ def test_tables_map_one_to_one_only_with_the_same_keys():
     assert not same_partitioning(PartitionBy("day", "a"), PartitionBy("month", "a"))
     assert not same_partitioning(PartitionBy("value", "a", ("x",)), PartitionBy("value", "a", ("y",)))
     assert not same_partitioning(None, PartitionBy("day", "a"))
+
+
+def test_a_bucket_is_the_number_that_the_lake_writes():
+    by = parse_partition_by("bucket(4, c)")
+    assert lake_partition_fields(by) == (("c", "bucket(4)"),)
+    values = [1, 2, 3, 3, -(2**63), 2**63 - 1, None]
+    counts = count_by_key(by, pa.chunked_array([pa.array(values)]), len(values))
+    lake = transform_values(pa.array(values), INT64, "bucket(4)").to_pylist()
+    assert counts == Counter(NULL_KEY if number is None else number for number in lake)
+
+
+def test_the_rows_of_a_bucket_are_told_by_its_number_and_those_without_value_by_null():
+    by = parse_partition_by("bucket(4, c)")
+    assert slice_of(by, "3") == PartitionSlice("c", value="3", buckets=4)
+    assert slice_of(by, NULL_KEY) == PartitionSlice("c", is_null=True)
+    assert canonical_keys(by, ["3", NULL_KEY], stream_table="t") == ("3", NULL_KEY)
+    with pytest.raises(ConfigurationError):
+        canonical_keys(by, ["4"], stream_table="t")
+
+
+def test_buckets_of_other_columns_or_counts_do_not_map_to_each_other():
+    left = parse_partition_by("bucket(4, a)")
+    assert same_partitioning(left, parse_partition_by("bucket(4, a)"))
+    assert not same_partitioning(left, parse_partition_by("bucket(4, b)"))
+    assert not same_partitioning(left, parse_partition_by("bucket(8, a)"))
+    assert not same_partitioning(left, parse_partition_by("value(a, [0, 1, 2, 3])"))
