@@ -115,7 +115,12 @@ class BulkReader:
             return {int(oid): int(pages) for oid, pages in cursor.fetchall()}
 
     def rows(self, query: BulkQuery) -> Iterator[pa.RecordBatch]:
-        """Stream a query's result in batches of some megabytes; finish one stream before the next."""
+        """Stream a query's result in batches of some megabytes; finish one stream before the next.
+
+        Raises:
+            SourceValueError: A value has no exact counterpart.
+            SourceUnavailableError: The connection broke, or the server ended the statement.
+        """
         from adbc_driver_postgresql import StatementOptions
 
         schema = query.schema
@@ -151,3 +156,6 @@ def _translated(where: str) -> Iterator[None]:
         broken = error.sqlstate is None and error.status_code in (AdbcStatusCode.IO, AdbcStatusCode.INTERNAL)
         # The driver's text carries the whole query; the SQLSTATE says enough.
         raise from_sqlstate(error.sqlstate, where, type(error).__name__, broken=broken) from None
+    except OSError:
+        # What ends a stream of rows in its middle comes through Arrow, which knows no SQLSTATE.
+        raise from_sqlstate(None, where, "while its rows were read", broken=True) from None
