@@ -1,4 +1,4 @@
-"""DuckDB with the official extension as a writer in a process of its own, for some seconds; prints what it committed.
+"""DuckDB with the official extension as a writer in a process of its own, for some seconds; reports what it committed.
 
 It knows nothing of this project but where the lake is.
 """
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pgtrickle_assets.lake.duckdb_attach import attach
@@ -37,7 +38,7 @@ class ForeignWriter:
     """One writer.
 
     Attributes:
-        config: `location`, `kind`, `seed`, `seconds`, `history_seconds`; for a writer of rows, `table` and
+        config: `location`, `kind`, `seed`, `seconds`, `history_seconds`, `report`; for a writer of rows, `table` and
             `statements`, some of insert, update and delete.
         rows: What its committed transactions leave of its rows, by id.
         committed: Names of its transactions that were committed, in order; each is the message of its snapshot.
@@ -188,7 +189,8 @@ class ForeignWriter:
 def main() -> None:
     writer = ForeignWriter(json.loads(sys.argv[1]))
     writer.run()
-    sys.stdout.write(json.dumps(writer.report()))
+    # A pipe would hold a long report until somebody reads it.
+    Path(writer.config["report"]).write_text(json.dumps(writer.report()), encoding="utf-8")
 
 
 if __name__ == "__main__":

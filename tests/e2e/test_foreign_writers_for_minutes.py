@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -67,28 +68,28 @@ HISTORY_SECONDS = 30
 """How long a transaction or a refresh may last before the snapshot that it began at is expired."""
 
 
-def _start(system: Lakehouse, writer: dict[str, Any], seconds: float) -> subprocess.Popen[str]:
+def _start(system: Lakehouse, writer: dict[str, Any], seconds: float, report: Path) -> subprocess.Popen[str]:
     location = system.location
     config = {
         **writer,
         "location": [location.catalog_dsn, location.catalog_schema, location.data_path],
         "seconds": seconds,
         "history_seconds": HISTORY_SECONDS,
+        "report": str(report),
     }
     return subprocess.Popen(
         [sys.executable, "-m", "tests.e2e.foreign_writer", json.dumps(config)],
         cwd=ROOT,
-        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
 
 
-def _commit_meanwhile(system: Lakehouse, running: list[subprocess.Popen[str]]) -> Counter[str]:
+def _commit_meanwhile(system: Lakehouse, running: list[subprocess.Popen[str]], longest: float) -> Counter[str]:
     """Refresh as long as others write; how often what came of it."""
     seen: Counter[str] = Counter()
-    number = 0
-    while any(process.poll() is None for process in running):
+    number, until = 0, time.monotonic() + longest
+    while any(process.poll() is None for process in running) and time.monotonic() < until:
         number += 1
         system.execute(f"UPDATE shops SET city = 'city ' || (id + {number}) % 3 WHERE id = {number % 5}")
         cut = _tried(seen, "capture", lambda: system.engine.capture("test").cut)
@@ -121,15 +122,16 @@ def test_what_duckdb_and_we_commit_at_the_same_time_is_all_there(
         opened = first.with_stream_tables(tables)
     with opened as system:
         system.refresh()
-        running = [_start(system, writer, seconds) for writer in WRITERS]
+        files = [tmp_path / f"writer_{writer['seed']}.json" for writer in WRITERS]
+        running = [_start(system, writer, seconds, file) for writer, file in zip(WRITERS, files, strict=True)]
         try:
-            ours = _commit_meanwhile(system, running)
+            ours = _commit_meanwhile(system, running, seconds + WAIT_SECONDS)
             outputs = [process.communicate(timeout=WAIT_SECONDS) for process in running]
         finally:
             for process in running:
                 process.kill()
         assert [process.returncode for process in running] == [0] * len(running), outputs
-        reports = [json.loads(output) for output, _ in outputs]
+        reports = [json.loads(file.read_text(encoding="utf-8")) for file in files]
         _show(ours, reports)
         _expect_only_clear_refusals(ours, reports)
         system.refresh()
