@@ -164,16 +164,6 @@ def _kill_postgres(rig: Rig, _: FaultProxy) -> Verdict:
     return "forward"
 
 
-def _cancel(rig: Rig, _: FaultProxy) -> Verdict:
-    # Not through the proxy: the connection in question is held there.
-    with psycopg.connect(rig.server.dsn("source"), autocommit=True) as other:
-        other.execute(
-            "SELECT pg_cancel_backend(pid) FROM pg_stat_activity"
-            " WHERE query LIKE 'COPY%' AND state = 'active' AND pid <> pg_backend_pid()"
-        )
-    return "forward"
-
-
 FAULTS: dict[str, Fault] = {
     "connection cut": _cut,
     "PostgreSQL restarts": _restart,

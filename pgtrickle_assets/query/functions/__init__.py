@@ -26,6 +26,7 @@ __all__ = [
     "collections",
     "datetimes",
     "domains",
+    "hash_buckets",
     "integers",
     "logic",
     "lookup",
