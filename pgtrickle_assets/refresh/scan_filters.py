@@ -42,7 +42,7 @@ class ScanFilterSearch:
         open_ = [found for found in restrictions(query) if self._relations.is_stored(found.scan)]
         filters: defaultdict[Scan, list[ScanFilter]] = defaultdict(list)
         for found in value_ranges(query):
-            if (own := self._relations.range_filter(found)) is not None:
+            if self._relations.is_stored(found.scan) and (own := self._relations.range_filter(found)) is not None:
                 filters[found.scan].append(own)
         known: dict[Scan, pa.Table] = {}
         while True:
