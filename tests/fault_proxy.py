@@ -17,6 +17,9 @@ Verdict = Literal["forward", "cut", "swallow", "cut after"] | bytes
 """What happens to the data that a trap saw: it is passed on; it is not, and the connection is reset; it is passed
 nowhere; it is passed on and then the connection is reset; or it is not passed on and answered with these bytes."""
 
+Show = Callable[[str, str, str, float], None]
+"""Prints one cell of a fault matrix: fault, point, what happened, seconds."""
+
 _CHUNK: Final = 1 << 16
 
 

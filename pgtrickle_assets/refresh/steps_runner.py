@@ -116,15 +116,14 @@ class StepsRunner:
 
     def count(self, steps: Sequence[Step]) -> int:
         """Run steps and count the rows of the last one."""
-        rows = self.run(steps)[steps[-1].target]
-        return rows.num_rows if is_arrow(rows) else rows.count()
+        return _row_count(self.run(steps)[steps[-1].target])
 
     def _measured(self, step: Step, measures: list[StepMeasure]) -> pa.Table | DataFrame:
         started, sent = monotonic(), len(self.statements)
         rows = self._rows(step, is_read_later=True)
         if not is_arrow(rows):
             self.jobs += 1
-        count = rows.num_rows if is_arrow(rows) else rows.count()
+        count = _row_count(rows)
         sql = self.statements[sent][1] if len(self.statements) > sent else ""
         measures.append(StepMeasure(step.target, step.rule, step.role, count, monotonic() - started, sql))
         return rows
@@ -152,6 +151,10 @@ class StepsRunner:
         sql = render(query, "spark", views.__getitem__, output, one_task=is_small)
         self.statements.append((step.target, sql))
         return sql, is_small
+
+
+def _row_count(rows: pa.Table | DataFrame) -> int:
+    return rows.num_rows if is_arrow(rows) else rows.count()
 
 
 def empty_rows(columns: Sequence[ColumnSchema], *, weighted: bool) -> pa.Table:

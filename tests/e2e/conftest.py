@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pgtrickle_assets.services.postgres import EmbeddedPostgres
+from tests.fault_proxy import Show
 
 _names = itertools.count(1)
 _FOLDER = Path(__file__).parent
@@ -34,3 +35,14 @@ def new_database(postgres_server: EmbeddedPostgres) -> Iterator[Callable[[], str
     yield make
     for name in made:
         postgres_server.drop_database(name)
+
+
+@pytest.fixture
+def show(capsys: pytest.CaptureFixture[str]) -> Show:
+    """Prints one line of a fault matrix."""
+
+    def print_line(fault: str, point: str, outcome: str, seconds: float) -> None:
+        with capsys.disabled():
+            print(f"\n{fault} | {point} | {outcome} | {seconds:.1f} s")  # noqa: T201
+
+    return print_line

@@ -28,7 +28,7 @@ from pgtrickle_assets.lake.lint import lint
 from pgtrickle_assets.services.postgres import EmbeddedPostgres
 from tests.e2e.lakehouse import Lakehouse
 from tests.e2e.processes import Runs, wait_until
-from tests.fault_proxy import FaultProxy, Trap, Verdict
+from tests.fault_proxy import FaultProxy, Show, Trap, Verdict
 
 BOUND_SECONDS = 90.0
 AWAY_SECONDS = 2.0
@@ -54,7 +54,6 @@ LOSE_A_CHANGE = (
 NO_SPARK = "sc://127.0.0.1:1"
 """Captures of this size need none."""
 
-Show = Callable[[str, str, str, float], None]
 Fault = Callable[["Rig", FaultProxy], Verdict]
 
 
@@ -132,17 +131,6 @@ def rig(tmp_path_factory: pytest.TempPathFactory, spark: object) -> Iterator[Rig
         made.system = stack.enter_context(made.runs.open(spark))
         made.system.refresh()
         yield made
-
-
-@pytest.fixture
-def show(capsys: pytest.CaptureFixture[str]) -> Show:
-    """Prints one line of the matrix."""
-
-    def print_line(fault: str, point: str, outcome: str, seconds: float) -> None:
-        with capsys.disabled():
-            print(f"\n{fault} | {point} | {outcome} | {seconds:.1f} s")  # noqa: T201
-
-    return print_line
 
 
 def _cut(_: Rig, proxy: FaultProxy) -> Verdict:
@@ -324,21 +312,20 @@ def test_a_capture_that_is_killed_is_done_by_the_next_one(fault: str, point: str
 
 @pytest.mark.nightly
 def test_a_buffer_that_another_session_has_locked_is_named_busy_and_read_later(rig: Rig, show: Show) -> None:
-    rig.system.execute(*CHANGE)
-    with locked_buffer(rig):
-        outcome, seconds = _captured(rig)
-    show("lock held for long", "when the buffers are read", outcome, seconds)
-    assert outcome.startswith("SourceBusyError")
-    assert seconds < BOUND_SECONDS
-    expect_right(rig.system)
+    _expect_busy_while_locked(rig, show, "lock held for long")
 
 
 @pytest.mark.nightly
 def test_a_statement_that_the_source_cancels_is_tried_by_the_next_capture(rig: Rig, show: Show) -> None:
+    with default_statement_timeout(rig, "300ms"):
+        _expect_busy_while_locked(rig, show, "statement timeout")
+
+
+def _expect_busy_while_locked(rig: Rig, show: Show, fault: str) -> None:
     rig.system.execute(*CHANGE)
-    with default_statement_timeout(rig, "300ms"), locked_buffer(rig):
+    with locked_buffer(rig):
         outcome, seconds = _captured(rig)
-    show("statement timeout", "when the buffers are read", outcome, seconds)
+    show(fault, "when the buffers are read", outcome, seconds)
     assert outcome.startswith("SourceBusyError")
     assert seconds < BOUND_SECONDS
     expect_right(rig.system)

@@ -31,7 +31,7 @@ from pgtrickle_assets.lake.bootstrap import lock_key
 from pgtrickle_assets.lake.lint import lint
 from pgtrickle_assets.services.postgres import EmbeddedPostgres
 from tests.e2e.lakehouse import Lakehouse, lakehouse
-from tests.fault_proxy import FaultProxy, Trap, Verdict
+from tests.fault_proxy import FaultProxy, Show, Trap, Verdict
 from tests.s3_server import S3Server
 from tests.shifted_clock import ShiftedClock
 
@@ -55,8 +55,6 @@ ANY_REQUEST = re.compile(rb"^(PUT|POST|GET|HEAD) ")
 COMMIT = re.compile(rb"COMMIT\0")
 # The first of the commit's writes: by then it holds the catalog lock.
 SNAPSHOT_WRITTEN = re.compile(rb"(?s).*INSERT INTO \S+ducklake_snapshot\b")
-
-Show = Callable[[str, str, str, float], None]
 
 
 @dataclass
@@ -124,17 +122,6 @@ def rig(tmp_path_factory: pytest.TempPathFactory, spark: object) -> Iterator[Rig
         made.system = stack.enter_context(opened)
         made.system.refresh()
         yield made
-
-
-@pytest.fixture
-def show(capsys: pytest.CaptureFixture[str]) -> Show:
-    """Prints one line of the matrix."""
-
-    def print_line(fault: str, point: str, outcome: str, seconds: float) -> None:
-        with capsys.disabled():
-            print(f"\n{fault} | {point} | {outcome} | {seconds:.1f} s")  # noqa: T201
-
-    return print_line
 
 
 # Faults. Each is set off at a point; what it returns happens to the data in which the point was seen.
