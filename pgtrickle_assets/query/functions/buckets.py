@@ -6,11 +6,10 @@ Source: PostgreSQL 18, src/backend/utils/adt/numeric.c (width_bucket_numeric, co
 
 from __future__ import annotations
 
+from pgtrickle_assets.query.functions.overflow import INFINITY
 from pgtrickle_assets.query.functions.quotients import whole_number
 from pgtrickle_assets.query.functions.registry import Emission, register
 from pgtrickle_assets.query.types import MAX_DECIMAL_PRECISION, decimal
-
-_INFINITY = "CAST('Infinity' AS DOUBLE)"
 
 
 def _width_bucket(emission: Emission) -> str:
@@ -32,7 +31,7 @@ def _width_bucket(emission: Emission) -> str:
         checks = [(f"{count} <= 0", "count must be greater than zero")]
         if floats:
             checks.append((" OR ".join(f"isnan({name})" for name in names[:3]), "operand and bounds cannot be NaN"))
-            infinite = " OR ".join(f"abs({name}) = {_INFINITY}" for name in (low, high))
+            infinite = " OR ".join(f"abs({name}) = {INFINITY}" for name in (low, high))
             checks.append((infinite, "lower and upper bounds must be finite"))
         checks.append((f"{low} = {high}", "lower bound cannot equal upper bound"))
         wrong = " ".join(f"WHEN {test} THEN CAST({error}('{message}') AS INT)" for test, message in checks)
@@ -61,7 +60,7 @@ def _part_of_doubles(upper: str, lower: str, last: str, first: str, count: str, 
     """The share is computed in halves where the interval is longer than any double, and is less than 1."""
     share = f"({upper} - {lower}) / ({last} - {first})"
     halves = f"({upper} / 2 - {lower} / 2) / ({last} / 2 - {first} / 2)"
-    part = f"{count} * (CASE WHEN {last} - {first} = {_INFINITY} THEN {halves} ELSE {share} END)"
+    part = f"{count} * (CASE WHEN {last} - {first} = {INFINITY} THEN {halves} ELSE {share} END)"
     return f"(least(CAST(floor({part}) AS INT), {count} - 1) + 1)"
 
 

@@ -5,9 +5,8 @@ Source: PostgreSQL 18, src/backend/utils/adt/float.c (dsqrt, dlog1, dlog10, dexp
 
 from __future__ import annotations
 
+from pgtrickle_assets.query.functions.overflow import INFINITY
 from pgtrickle_assets.query.functions.registry import Emission, register
-
-_INFINITY = "CAST('Infinity' AS DOUBLE)"
 
 
 def _guarded(name: str, wrong: str, message: str) -> None:
@@ -17,7 +16,7 @@ def _guarded(name: str, wrong: str, message: str) -> None:
         def body(names: tuple[str, ...]) -> str:
             (x,) = names
             y = f"{name}({x})"
-            condition = wrong.format(x=x, y=y, infinity=_INFINITY)
+            condition = wrong.format(x=x, y=y, infinity=INFINITY)
             return f"(CASE WHEN {condition} THEN {_error(emission, message)} ELSE {y} END)"
 
         return emission.writer.let(emission.args, body)
@@ -33,10 +32,10 @@ def _power(emission: Emission) -> str:
     def body(names: tuple[str, ...]) -> str:
         x, y = names
         # NaN is larger than infinity to both engines.
-        finite = f"abs({x}) < {_INFINITY} AND abs({y}) < {_INFINITY}"
+        finite = f"abs({x}) < {INFINITY} AND abs({y}) < {INFINITY}"
         result = f"power({x}, {y})"
         undefined = f"({x} = 0 AND {y} < 0) OR ({x} < 0 AND floor({y}) <> {y})"
-        far = f"{result} = {_INFINITY} OR {result} = -{_INFINITY} OR ({result} = 0 AND {x} <> 0)"
+        far = f"{result} = {INFINITY} OR {result} = -{INFINITY} OR ({result} = 0 AND {x} <> 0)"
         wrong = f"{finite} AND ({undefined} OR {far})"
         # Java alone has no number for 1 to the power of NaN.
         error = _error(emission, "a power is undefined or out of range")
