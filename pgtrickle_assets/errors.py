@@ -151,11 +151,15 @@ class StorageUnavailableError(TransientError, LakeError):
     """The storage of the lake's files did not answer, or refused for now, after all retries of its client."""
 
 
-class LakeHistoryExpiredError(LakeError):
+class LakeDeltaUnknownError(LakeError):
+    """What changed in a table since a snapshot, or what it held then, cannot be told; read it as it is now."""
+
+
+class LakeHistoryExpiredError(LakeDeltaUnknownError):
     """A snapshot that was asked for is no longer kept; read the whole table instead."""
 
 
-class LakeTableReplacedError(LakeError):
+class LakeTableReplacedError(LakeDeltaUnknownError):
     """A table or a column of it was dropped and created again, so it has no delta to its earlier state."""
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from pgtrickle_assets.lake.consolidate import consolidate, union_weighted
-from pgtrickle_assets.lake.deletes import Positions, as_read_at, deleted_positions
+from pgtrickle_assets.lake.deletes import Positions, deleted_positions
 from pgtrickle_assets.lake.model import DataFile, DeltaPlan, LakeColumn, ScanPlan
 from pgtrickle_assets.lake.parquet_columns import arrow_schema, file_columns, inlined_table, table_columns
 from pgtrickle_assets.lake.parquet_read import (
@@ -97,10 +97,9 @@ def read_matching_arrow(
     wanted, looked_for = table_columns(scan.table, columns), Wanted(values)
     keys = table_columns(scan.table, list(values))
     storage = storage_for(scan.table.path, storage_options)
-    files = [as_read_at(file, scan.table.at) for file in scan.files]
     reads = [
         lambda file=file: list(_matching(storage, file, wanted, keys, looked_for, positions=positions))
-        for file in files
+        for file in scan.files
     ]
     parts = [part for found in _read_all(storage, reads) for part in found]
     if positions:
@@ -135,10 +134,10 @@ def find_rows_arrow(
     storage = storage_for(scan.table.path, storage_options)
     parts = [_inlined(scan, chosen, keys, wanted)]
     found = parts[0].num_rows
-    files = [as_read_at(file, scan.table.at) for file in scan.files]
     kept = cache if storage.is_local else None
     reads = [
-        lambda file=file: _matching(storage, file, chosen, keys, wanted, positions=False, cache=kept) for file in files
+        lambda file=file: _matching(storage, file, chosen, keys, wanted, positions=False, cache=kept)
+        for file in scan.files
     ]
     for part in _one_after_another(storage, reads):
         if found > limit:

@@ -6,7 +6,7 @@ not depend on the number of tables or files.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pgtrickle_assets.errors import LakeError, LakeHistoryExpiredError
 from pgtrickle_assets.lake.bootstrap import create_lake
 from pgtrickle_assets.lake.connections import Connections
+from pgtrickle_assets.lake.delete_dating import DeleteDating, DeleteHistory, read_history
 from pgtrickle_assets.lake.delete_facts import RowFacts
 from pgtrickle_assets.lake.delta_planning import build_delta, read_delta
 from pgtrickle_assets.lake.file_columns import FileColumns
@@ -21,7 +22,7 @@ from pgtrickle_assets.lake.file_listing import read_bounds
 from pgtrickle_assets.lake.location import LakeLocation, same_place, with_slash
 from pgtrickle_assets.lake.model import DeltaPlan, InlinedRows, LakeTable, ScanPlan, TableDefinition
 from pgtrickle_assets.lake.naming import SCHEMA_NAMED, directory_of, planned_table, table_path
-from pgtrickle_assets.lake.scan_planning import build_scan, read_scan
+from pgtrickle_assets.lake.scan_planning import RawScan, build_scan, read_scan
 from pgtrickle_assets.lake.schema_ddl import VERSION
 from pgtrickle_assets.lake.sqltext import statement
 from pgtrickle_assets.lake.table_reading import SNAPSHOT_COLUMNS, Snapshot, read_tables
@@ -204,14 +205,15 @@ class Lake:
 
         Raises:
             LakeHistoryExpiredError: The snapshot is no longer kept.
+            LakeDeltaUnknownError: What was deleted by then cannot be told (see `delete_dating`).
         """
 
-        def work(connection: CatalogConnection) -> Any:
-            self._snapshot(connection, table.at)
-            return read_scan(connection, self.location.catalog_schema, table)
+        def work(connection: CatalogConnection) -> tuple[int, RawScan]:
+            snapshot = self._snapshot(connection, table.at)
+            return snapshot.next_file_id, read_scan(connection, self.location.catalog_schema, table)
 
-        rows, shape, inlined = self.connections.read(work)
-        plan = build_scan(table, rows, shape, inlined, self._file_columns)
+        next_file_id, raw = self.connections.read(work)
+        plan = build_scan(table, raw, self._dating(table, {table.at: next_file_id}), self._file_columns)
         return self.with_bounds(plan, bounds_of) if bounds_of else plan
 
     def with_bounds(self, scan: ScanPlan, column_ids: Sequence[int]) -> ScanPlan:
@@ -232,6 +234,7 @@ class Lake:
             ValueError: `since` is after `table.at`.
             LakeHistoryExpiredError: Snapshot `since` is no longer kept.
             LakeTableReplacedError: Another table had the name at `since`.
+            LakeDeltaUnknownError: What was deleted by one end or the other cannot be told (see `delete_dating`).
         """
         if since > table.at:
             raise ValueError(f"a delta goes forward: {since} is after {table.at}")
@@ -239,7 +242,15 @@ class Lake:
             return DeltaPlan(table, since, since, (), (), (), InlinedRows(), InlinedRows())
         schema = self.location.catalog_schema
         raw = self.connections.read(lambda connection: read_delta(connection, schema, table, since))
-        return build_delta(table, since, raw, self.row_facts, self._file_columns)
+        return build_delta(table, since, raw, self._dating(table, raw.next_file_ids), self._file_columns)
+
+    def _dating(self, table: LakeTable, next_file_ids: Mapping[int, int]) -> DeleteDating:
+        schema = self.location.catalog_schema
+
+        def load() -> DeleteHistory:
+            return self.connections.read(lambda connection: read_history(connection, schema, table, self.data_path))
+
+        return DeleteDating(table, self.row_facts, next_file_ids, load)
 
     def sql(self, template: str) -> bytes:
         """Catalog SQL with the quoted schema filled in (see `sqltext.statement`)."""

@@ -7,7 +7,6 @@ portable 64-bit format of RoaringFormatSpec.
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -25,16 +24,6 @@ _DELETION_VECTOR_MAGIC: Final = b"\xd1\xd3\x39\x64"
 _COOKIE_RUNS: Final = 12347
 _COOKIE_PLAIN: Final = 12346
 _NO_OFFSETS_BELOW: Final = 4
-
-
-def as_read_at(file: DataFile, snapshot: int) -> DataFile:
-    """The file with its deletes bounded by the read snapshot, whatever the catalog says of them.
-
-    A flush of inlined rows may write deletes of several snapshots into one file without saying so in `partial_max`.
-    """
-    if file.deletes is None or file.deletes.upto is not None:
-        return file
-    return replace(file, deletes=replace(file.deletes, upto=snapshot))
 
 
 def deleted_positions(storage: Storage, file: DataFile) -> Positions:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pgtrickle_assets.errors import LakeHistoryExpiredError, LakeTableReplacedError
 from pgtrickle_assets.lake.changes import parse_changes
-from pgtrickle_assets.lake.delete_facts import RowFacts
+from pgtrickle_assets.lake.delete_dating import DeleteDating
 from pgtrickle_assets.lake.file_columns import FileColumns
 from pgtrickle_assets.lake.file_listing import (
     DELETE_COLUMNS,
@@ -49,6 +49,8 @@ SELECT s.next_file_id, (
 ) FROM {c}.ducklake_snapshot s WHERE s.snapshot_id = %(at)s
 """
 
+_NEXT_FILE: Final = "SELECT next_file_id FROM {c}.ducklake_snapshot WHERE snapshot_id = %(at)s"
+
 _CANDIDATES: Final = """
 FROM {c}.ducklake_data_file f
 WHERE f.table_id = %(table)s AND f.begin_snapshot <= %(at)s
@@ -73,8 +75,9 @@ WHERE v.table_id = %(table)s AND v.data_file_id IN (SELECT f.data_file_id {candi
 """.replace("{candidates}", _CANDIDATES)
 
 _REWRITES: Final = """
-SELECT h.snapshot_id, h.changes_made FROM {c}.ducklake_snapshot_changes h
+SELECT h.snapshot_id, h.changes_made, s.next_file_id, r.next_file_id FROM {c}.ducklake_snapshot_changes h
 JOIN {c}.ducklake_snapshot s ON s.snapshot_id = h.snapshot_id - 1
+JOIN {c}.ducklake_snapshot r ON r.snapshot_id = h.snapshot_id
 WHERE h.snapshot_id > %(since)s AND h.snapshot_id <= %(at)s AND h.changes_made LIKE '%%rewrite_delete:%%'
 ORDER BY 1
 """
@@ -88,8 +91,8 @@ class RawDelta:
     shape: Shape
     inlined_added: InlinedRows
     inlined_removed: InlinedRows
-    next_file_id: int
     rewrites: list[int]
+    next_file_ids: dict[int, int]
 
 
 def read_delta(connection: CatalogConnection, schema: str, table: LakeTable, since: int) -> RawDelta:
@@ -103,6 +106,7 @@ def read_delta(connection: CatalogConnection, schema: str, table: LakeTable, sin
     window = {"since": since, "at": table.at}
     shape = ShapeQuery(connection, schema, table)
     rewrites = connection.execute(statement(_REWRITES, schema), window)
+    head = connection.execute(statement(_NEXT_FILE, schema), window)
     inline = InlineTables(connection, schema, table)
     inline_deletes = inline.deleted_positions(table.at)
     touched = [file for file, marks in inline_deletes.items() if any(snapshot > since for _, snapshot in marks)]
@@ -112,8 +116,8 @@ def read_delta(connection: CatalogConnection, schema: str, table: LakeTable, sin
     values = connection.execute(statement(_VALUES, schema), parameters)
     added, removed = inline.rows(ADDED, window), inline.rows(REMOVED, window)
     deletes_of: defaultdict[int, list[DeleteRow]] = defaultdict(list)
-    for file_id, row in (delete_from_row(row, table) for row in deletes.fetchall()):
-        deletes_of[file_id].append(row)
+    for found in (delete_from_row(row, table) for row in deletes.fetchall()):
+        deletes_of[found.data_file_id].append(found)
     partition_values = group_partition_values(values.fetchall())
     rows = [
         FileRow(
@@ -123,18 +127,17 @@ def read_delta(connection: CatalogConnection, schema: str, table: LakeTable, sin
         )
         for file in (file_from_row(row, table) for row in files.fetchall())
     ]
-    return RawDelta(rows, shape.fetch(), added, removed, next_file_id, _pure_rewrites(rewrites.fetchall(), table.id))
+    next_file_ids = {since: next_file_id, table.at: _required(head.fetchone(), table.at, table)[0]}
+    found = _pure_rewrites(rewrites.fetchall(), table.id)
+    for snapshot, before, after in found:
+        next_file_ids |= {snapshot - 1: before, snapshot: after}
+    return RawDelta(rows, shape.fetch(), added, removed, [snapshot for snapshot, _, _ in found], next_file_ids)
 
 
 def _read_start(connection: CatalogConnection, schema: str, table: LakeTable, since: int) -> int:
     parameters = {"at": since, "schema": table.name.schema, "name": table.name.name}
     row = connection.execute(statement(_START, schema), parameters).fetchone()
-    if row is None:
-        raise LakeHistoryExpiredError(
-            f"snapshot {since} of the lake is no longer kept, so the changes of {table.name} since then are unknown",
-            hint="Refresh in full, or keep snapshots longer.",
-        )
-    next_file_id, table_then = row
+    next_file_id, table_then = _required(row, since, table)
     if table_then is not None and table_then != table.id:
         raise LakeTableReplacedError(
             f"{table.name} was dropped and created again after snapshot {since}", hint="Refresh in full."
@@ -142,18 +145,33 @@ def _read_start(connection: CatalogConnection, schema: str, table: LakeTable, si
     return next_file_id
 
 
-def _pure_rewrites(rows: Iterable[tuple[Any, ...]], table_id: int) -> list[int]:
-    found: list[int] = []
-    for snapshot, text in rows:
+def _required(row: tuple[Any, ...] | None, snapshot: int, table: LakeTable) -> tuple[Any, ...]:
+    if row is None:
+        raise LakeHistoryExpiredError(
+            f"snapshot {snapshot} of the lake is no longer kept, so the changes of {table.name} are unknown",
+            hint="Refresh in full, or keep snapshots longer.",
+        )
+    return row
+
+
+def _pure_rewrites(rows: Iterable[tuple[Any, ...]], table_id: int) -> list[tuple[int, int, int]]:
+    """Snapshots that only rewrote files of the table, with the next free file id before and after each."""
+    found: list[tuple[int, int, int]] = []
+    for snapshot, text, before, after in rows:
         kinds = {change.kind for change in parse_changes(text) if change.object_id == table_id}
         if kinds == {"rewrite_delete"}:
-            found.append(snapshot)
+            found.append((snapshot, before, after))
     return found
 
 
-def build_delta(table: LakeTable, since: int, raw: RawDelta, facts: RowFacts, columns: FileColumns) -> DeltaPlan:
-    """The plan from what the catalog said; looks into files only where rows' own snapshot ids decide."""
-    builder = _Builder(raw, facts)
+def build_delta(table: LakeTable, since: int, raw: RawDelta, dating: DeleteDating, columns: FileColumns) -> DeltaPlan:
+    """The plan from what the catalog said; looks into files only where rows' own snapshot ids decide.
+
+    Raises:
+        LakeDeltaUnknownError: The table's deletes at one end cannot be told.
+    """
+    dating.read_ahead(deletes for row in raw.files for deletes in row.deletes)
+    builder = _Builder(raw, dating)
     edges = [since, *(edge for rewrite in _relevant(raw, since) for edge in (rewrite - 1, rewrite)), table.at]
     for start, end in zip(edges[::2], edges[1::2], strict=True):
         builder.add_window(start, end)
@@ -182,9 +200,10 @@ def _relevant(raw: RawDelta, since: int) -> list[int]:
 
 
 class _Builder:
-    def __init__(self, raw: RawDelta, facts: RowFacts) -> None:
+    def __init__(self, raw: RawDelta, dating: DeleteDating) -> None:
         self._raw = raw
-        self._facts = facts
+        self._dating = dating
+        self._facts = dating.facts
         self.added: list[DataFile] = []
         self.removed: list[DataFile] = []
         self.deleted: list[tuple[DataFile, DataFile]] = []
@@ -220,20 +239,7 @@ class _Builder:
             self.deleted.append((old, new))
 
     def _settle(self, row: FileRow, at: int) -> DataFile:
-        """The file as of a snapshot, with an exact delete count where the catalog's may count too many."""
-        entry = file_as_of(row, at)
-        active = entry.deletes
-        if active is None or active.id < self._raw.next_file_id or active.format != "parquet":
-            return entry
-        if active.max_snapshot is None and row.file.max_snapshot is None:
-            return entry
-        _, snapshots = self._facts.deletes(active.id, active.path)
-        if snapshots is None:
-            return entry
-        count = int((snapshots <= at).sum())
-        if count == active.delete_count:
-            return entry
-        return replace(entry, deletes=replace(active, delete_count=count, upto=at) if count else None)
+        return file_as_of(row, at, self._dating)
 
     def _lost_rows(self, old: DataFile, new: DataFile) -> bool:
         """Whether a row that the old state sees is deleted in the new one."""

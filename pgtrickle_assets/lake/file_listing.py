@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from pgtrickle_assets.errors import LakeError
-from pgtrickle_assets.lake.model import ColumnBounds, DataFile, FileDeletes, LakeTable
+from pgtrickle_assets.lake.model import ColumnBounds, DataFile, LakeTable
 from pgtrickle_assets.lake.sqltext import statement
 from pgtrickle_assets.lake.table_reading import join_path
 
@@ -47,6 +47,7 @@ class DeleteRow:
     """A row of `ducklake_delete_file`, path made whole."""
 
     id: int
+    data_file_id: int
     path: str
     format: str
     count: int
@@ -57,13 +58,6 @@ class DeleteRow:
     def visible(self, at: int) -> bool:
         """Whether the file is active at a snapshot."""
         return self.begin <= at and (self.end is None or at < self.end)
-
-    def as_of(self, at: int) -> FileDeletes:
-        """What a reader at a snapshot gets; newer rows of a cumulative file don't count."""
-        newer = self.partial_max is not None and self.partial_max > at
-        return FileDeletes(
-            self.id, self.path, self.format, self.count, self.begin, self.partial_max, upto=at if newer else None
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +135,8 @@ def file_from_row(row: Sequence[Any], table: LakeTable) -> DataFile:
     return DataFile(file_id, full, records, size, row_id, begin, end, partial_max, mapping)
 
 
-def delete_from_row(row: Sequence[Any], table: LakeTable) -> tuple[int, DeleteRow]:
-    """(data file id, delete file) from `DELETE_COLUMNS`.
+def delete_from_row(row: Sequence[Any], table: LakeTable) -> DeleteRow:
+    """A delete file from `DELETE_COLUMNS`.
 
     Raises:
         LakeError: The delete file is encrypted.
@@ -151,7 +145,7 @@ def delete_from_row(row: Sequence[Any], table: LakeTable) -> tuple[int, DeleteRo
     if key is not None:
         raise LakeError(f"table {table.name} has an encrypted delete file ({path}); encrypted lakes are not supported")
     full = join_path(table.path, path, relative)
-    return data_file_id, DeleteRow(delete_id, full, (kind or "parquet").lower(), count, begin, end, partial_max)
+    return DeleteRow(delete_id, data_file_id, full, (kind or "parquet").lower(), count, begin, end, partial_max)
 
 
 def group_partition_values(rows: Iterable[tuple[Any, ...]]) -> dict[int, tuple[str | None, ...]]:

@@ -80,9 +80,10 @@ class ColumnBounds:
 class FileDeletes:
     """The delete file that is active for a data file at a snapshot.
 
-    `max_snapshot` (partial_max) is set when rows carry their own snapshot id. `upto` is set when some of them are newer
-    than the read snapshot: then only rows whose `_ducklake_internal_snapshot_id` is at most `upto` count, and
-    `delete_count` may count too many (planning a delta corrects it).
+    `max_snapshot` (partial_max) is set when rows carry their own snapshot id. `upto` is set when the file is newer than
+    the read snapshot: then only rows whose `_ducklake_internal_snapshot_id` is at most `upto` count, and `delete_count`
+    is their number. `is_misdated` says that this leaves rows out whose id is not newer than the snapshot, though their
+    deletion is; the official extension counts them (see `delete_dating`).
     """
 
     id: int
@@ -92,6 +93,7 @@ class FileDeletes:
     begin_snapshot: int
     max_snapshot: int | None
     upto: int | None = None
+    is_misdated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

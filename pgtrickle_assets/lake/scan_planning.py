@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pgtrickle_assets.errors import LakeError
+from pgtrickle_assets.lake.delete_dating import DeleteDating
 from pgtrickle_assets.lake.file_columns import FileColumns
 from pgtrickle_assets.lake.file_listing import (
     DELETE_COLUMNS,
@@ -40,7 +41,16 @@ WHERE v.table_id = %(table)s AND f.table_id = %(table)s AND {visible:f} ORDER BY
 """
 
 
-def read_scan(connection: CatalogConnection, schema: str, table: LakeTable) -> tuple[list[FileRow], Shape, InlinedRows]:
+@dataclass(frozen=True, slots=True)
+class RawScan:
+    """What the catalog said about a table at a snapshot, before files are looked into."""
+
+    files: list[FileRow]
+    shape: Shape
+    inlined: InlinedRows
+
+
+def read_scan(connection: CatalogConnection, schema: str, table: LakeTable) -> RawScan:
     """The table's files and inlined rows at its snapshot: a fixed number of queries, whatever the number of files."""
     parameters = {"at": table.at, "table": table.id}
     shape = ShapeQuery(connection, schema, table)
@@ -50,7 +60,7 @@ def read_scan(connection: CatalogConnection, schema: str, table: LakeTable) -> t
     inline = InlineTables(connection, schema, table)
     inline_deletes = inline.deleted_positions(table.at)
     inlined = inline.rows(AT, {"at": table.at})
-    active = dict(delete_from_row(row, table) for row in deletes.fetchall())
+    active = {found.data_file_id: found for found in (delete_from_row(row, table) for row in deletes.fetchall())}
     partition_values = group_partition_values(values.fetchall())
     rows = [
         FileRow(
@@ -60,18 +70,21 @@ def read_scan(connection: CatalogConnection, schema: str, table: LakeTable) -> t
         )
         for file in (file_from_row(row, table) for row in files.fetchall())
     ]
-    return rows, shape.fetch(), inlined
+    return RawScan(rows, shape.fetch(), inlined)
 
 
-def build_scan(
-    table: LakeTable, rows: Sequence[FileRow], shape: Shape, inlined: InlinedRows, columns: FileColumns
-) -> ScanPlan:
-    """The plan from what the catalog said; opens footers only where names are in doubt."""
-    files = [file_as_of(row, table.at) for row in rows]
-    return ScanPlan(table, resolve_names(files, table, shape, columns), inlined)
+def build_scan(table: LakeTable, raw: RawScan, dating: DeleteDating, columns: FileColumns) -> ScanPlan:
+    """The plan from what the catalog said; opens footers where names are in doubt, and newer delete files.
+
+    Raises:
+        LakeDeltaUnknownError: The table's deletes at that snapshot cannot be told.
+    """
+    dating.read_ahead(deletes for row in raw.files for deletes in row.deletes)
+    files = [file_as_of(row, table.at, dating) for row in raw.files]
+    return ScanPlan(table, resolve_names(files, table, raw.shape, columns), raw.inlined)
 
 
-def file_as_of(row: FileRow, at: int) -> DataFile:
+def file_as_of(row: FileRow, at: int, dating: DeleteDating) -> DataFile:
     """The entry that a reader at a snapshot gets."""
     active = row.active_deletes(at)
     inline = frozenset(position for position, snapshot in row.inline_deletes if snapshot <= at)
@@ -80,7 +93,7 @@ def file_as_of(row: FileRow, at: int) -> DataFile:
         return row.file
     return replace(
         row.file,
-        deletes=active.as_of(at) if active else None,
+        deletes=dating.as_of(active, at) if active else None,
         inline_deletes=inline,
         rows_upto=at if newer else None,
     )

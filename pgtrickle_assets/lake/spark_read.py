@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from pgtrickle_assets.lake.arrow_read import newly_deleted_positions
-from pgtrickle_assets.lake.deletes import Positions, as_read_at, deleted_positions
+from pgtrickle_assets.lake.deletes import Positions, deleted_positions
 from pgtrickle_assets.lake.model import WEIGHT_COLUMN, DataFile, DeltaPlan, LakeColumn, LakeTable, ScanPlan
 from pgtrickle_assets.lake.parquet_columns import (
     SNAPSHOT_COLUMN,
@@ -77,8 +77,7 @@ def read_table(
         LakeError: Unknown column, or a delete file that can't be read.
     """
     storage = storage_for(scan.table.path, storage_options)
-    files = [as_read_at(file, scan.table.at) for file in scan.files]
-    pieces = [_Piece(file, deleted_positions(storage, file)) for file in files]
+    pieces = [_Piece(file, deleted_positions(storage, file)) for file in scan.files]
     reader = _Reader(spark, scan.table, columns, storage, storage_options, positions=positions)
     return _union([*reader.files(pieces), *reader.inlined(scan)], reader)
 

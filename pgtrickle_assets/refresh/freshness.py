@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pgtrickle_assets.control import frontier as frontiers
 from pgtrickle_assets.control.database import scalar
 from pgtrickle_assets.control.frontier import EVERY_PARTITION, Frontier
-from pgtrickle_assets.errors import LakeHistoryExpiredError, LakeTableReplacedError
+from pgtrickle_assets.errors import LakeDeltaUnknownError
 from pgtrickle_assets.lake.change_times import first_change
 from pgtrickle_assets.query.types import TableName
 from pgtrickle_assets.refresh.model import Freshness, Lag
@@ -127,7 +127,7 @@ def _has_moved(lake: Lake, table: str, since: int, head: int) -> bool:
         if then is not None and now.renamed_since(then):
             return True
         return not lake.delta(now, min(since, head)).is_empty
-    except (LakeHistoryExpiredError, LakeTableReplacedError):
+    except LakeDeltaUnknownError:
         return True
 
 

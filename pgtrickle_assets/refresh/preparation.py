@@ -12,8 +12,8 @@ from pgtrickle_assets.differential.derive import MaintenancePlan
 from pgtrickle_assets.differential.locality import restricted
 from pgtrickle_assets.differential.operators import operator_nodes
 from pgtrickle_assets.differential.steps import InputChange, Step
-from pgtrickle_assets.errors import LakeError, LakeHistoryExpiredError, LakeTableReplacedError
-from pgtrickle_assets.lake.model import WEIGHT_COLUMN, LakeTable
+from pgtrickle_assets.errors import LakeDeltaUnknownError, LakeError, LakeTableReplacedError
+from pgtrickle_assets.lake.model import WEIGHT_COLUMN, DeltaPlan, LakeTable, ScanPlan
 from pgtrickle_assets.lake.spark_read import read_table
 from pgtrickle_assets.query.plan import Version
 from pgtrickle_assets.query.types import TableName
@@ -97,10 +97,10 @@ class Preparation:
         """
         try:
             return self._choose(past)
-        except (LakeHistoryExpiredError, LakeTableReplacedError) as error:
+        except LakeDeltaUnknownError as error:
             if self.expired_policy == "error":
                 raise
-            return Choice(Strategy.FULL, "history_expired", error.message)
+            return Choice(Strategy.FULL, "history_unknown", error.message)
 
     def compute(self, choice: Choice) -> Computation:
         """What the chosen strategy finds."""
@@ -113,13 +113,12 @@ class Preparation:
                 return self._full(choice)
 
     def _choose(self, past: Sequence[PastRefresh]) -> Choice:
-        stored = self._stored.values()
         self._require_same_columns()
-        deltas = [self.lake.delta(relation.new, relation.old.at) for relation in stored if relation.old]
+        deltas = self._deltas.values()
         changed = sum(delta.inserted_rows + delta.deleted_rows for delta in deltas)
         if all(delta.is_empty for delta in deltas) and not self.definition.plan.moves_with_time:
             return Choice(Strategy.NO_CHANGE, "inputs_unchanged", "no input changed since the last refresh")
-        rows = sum(self.lake.scan(relation.new).row_count for relation in stored)
+        rows = sum(scan.row_count for scan in self._new_scans.values())
         mode = self.definition.stream_table.refresh_mode
         return choose(
             refresh_mode=mode, reasons=self.definition.reasons, delta_rows=changed, input_rows=rows, past=past
@@ -127,14 +126,22 @@ class Preparation:
 
     def _differential(self, choice: Choice) -> Computation:
         started = monotonic()
-        maintenance, stored = self.definition.maintenance, self._stored
+        maintenance = self.definition.maintenance
         inputs = [window.relation for window in self.windows]
-        changes = {relation: self._catalog_change(stored[relation]) for relation in inputs}
+        changes = {relation: self._catalog_change(relation) for relation in inputs}
         steps = maintenance.delta_steps(changes)
         session = self.spark()
         parts = self._operator_steps(changes)
         read_by = [*steps, *(step for own in parts.values() for step in own)]
-        relations = Relations(session, self.lake, stored, needed_columns(read_by), self.small_delta_rows)
+        relations = Relations(
+            session,
+            self.lake,
+            self._stored,
+            needed_columns(read_by),
+            self.small_delta_rows,
+            deltas=self._deltas,
+            new_scans=self._new_scans,
+        )
         delta_in, is_small = 0, True
         for relation in inputs:
             if not changes[relation].any:
@@ -250,6 +257,19 @@ class Preparation:
             stored[target] = StoredRelation(table, table)
         return stored
 
+    @cached_property
+    def _deltas(self) -> dict[str, DeltaPlan]:
+        """What changed in each relation that was read before; planned once, as the catalog may tell less later."""
+        return {
+            relation: self.lake.delta(stored.new, stored.old.at)
+            for relation, stored in self._stored.items()
+            if stored.old is not None
+        }
+
+    @cached_property
+    def _new_scans(self) -> dict[str, ScanPlan]:
+        return {relation: self.lake.scan(stored.new) for relation, stored in self._stored.items()}
+
     def _current(self) -> dict[str, StoredRelation]:
         names = {str(table): table for table in self.definition.inputs}
         return {
@@ -257,10 +277,10 @@ class Preparation:
             for window in self.windows
         }
 
-    def _catalog_change(self, relation: StoredRelation) -> InputChange:
-        if relation.old is None:
-            raise ValueError(f"{relation.new.name} was not read before")
-        delta = self.lake.delta(relation.new, relation.old.at)
+    def _catalog_change(self, relation: str) -> InputChange:
+        if relation not in self._deltas:
+            raise ValueError(f"relation {relation} was not read before")
+        delta = self._deltas[relation]
         return InputChange(inserts=delta.inserted_rows > 0, deletes=delta.deleted_rows > 0)
 
     def _require_same_columns(self) -> None:

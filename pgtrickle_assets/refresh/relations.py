@@ -79,6 +79,8 @@ class Relations:
         stored: Stored relations by relation key.
         needed: Columns that any step reads, by relation key.
         small_delta_rows: Up to this many rows a delta is read on the driver.
+        deltas: Deltas of stored relations that are planned already.
+        new_scans: Scans of their new states that are.
     """
 
     def __init__(
@@ -88,6 +90,9 @@ class Relations:
         stored: Mapping[str, StoredRelation],
         needed: Mapping[str, frozenset[str]],
         small_delta_rows: int,
+        *,
+        deltas: Mapping[str, DeltaPlan] | None = None,
+        new_scans: Mapping[str, ScanPlan] | None = None,
     ) -> None:
         self._spark = spark
         self.planning = TaskPlanning(spark)
@@ -96,8 +101,8 @@ class Relations:
         self._stored = dict(stored)
         self._needed = needed
         self._small_delta_rows = small_delta_rows
-        self._deltas: dict[str, DeltaPlan] = {}
-        self._scans: dict[tuple[str, bool], ScanPlan] = {}
+        self._deltas = dict(deltas or {})
+        self._scans = {(relation, False): scan for relation, scan in (new_scans or {}).items()}
         self._bounded: set[tuple[str, bool]] = set()
         self._cache = ColumnCache(_CACHED_BYTES)
         self._rows: dict[str, pa.Table | DataFrame] = {}

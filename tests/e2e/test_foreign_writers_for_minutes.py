@@ -61,8 +61,11 @@ WRITERS: tuple[dict[str, Any], ...] = (
     {"kind": "columns", "seed": 5},
     {"kind": "files", "seed": 6},
 )
-MAY_BE_REFUSED = re.compile(r"gold\.tariffs: LakeError: lake table main\.tariffs has no column tariff")
-"""Errors of ours that are right: the column has another name at times."""
+MAY_BE_REFUSED = re.compile(
+    r"gold\.tariffs: LakeError: lake table main\.tariffs has no column tariff"
+    r"|gold\.\w+: LakeDeltaUnknownError: several writers deleted rows of"
+)
+"""Errors of ours that are right: the column has another name at times; DuckDB may date deletes wrongly."""
 
 HISTORY_SECONDS = 30
 """How long a transaction or a refresh may last before the snapshot that it began at is expired."""
@@ -135,12 +138,20 @@ def test_what_duckdb_and_we_commit_at_the_same_time_is_all_there(
         reports = [json.loads(file.read_text(encoding="utf-8")) for file in files]
         _show(ours, reports)
         _expect_only_clear_refusals(ours, reports)
+        _name_column_back(system)
         system.refresh()
         _expect_all_commits(system, reports)
         for name, query in IN_DUCKDB.items():
             with system.duckdb() as duckdb:
                 assert system.lake_rows(name) == Counter(duckdb.execute(query).fetchall()), name
         system.check()
+
+
+def _name_column_back(system: Lakehouse) -> None:
+    """The writer of columns may have stopped between two renames."""
+    with system.duckdb() as duckdb:
+        if ("rate",) in duckdb.execute("SELECT column_name FROM (DESCRIBE lake.main.tariffs)").fetchall():
+            duckdb.execute("ALTER TABLE lake.main.tariffs RENAME COLUMN rate TO tariff")
 
 
 def _show(ours: Counter[str], reports: list[dict[str, Any]]) -> None:

@@ -151,12 +151,12 @@ class Pair:
                     columns = [column.name for column in self.table(name, at).columns]
                     assert self.ours(name, at) == then, f"our time travel to {at}"
                     assert self.theirs(fresh, name, at) == then, f"DuckDB's time travel to {at}"
-                    self._check_delta(name, at, columns, then, rows)
+                    self.check_delta(self.table(name), at, columns, then, rows)
         finally:
             fresh.close()
 
-    def _check_delta(self, name: TableName, since: int, columns: list[str], old: Rows, new: Rows) -> None:
-        table = self.table(name)
+    def check_delta(self, table: LakeTable, since: int, columns: list[str], old: Rows, new: Rows) -> None:
+        """The delta up to a table version is the difference of the states."""
         if columns != [column.name for column in table.columns]:
             return
         delta = self.lake.delta(table, since)

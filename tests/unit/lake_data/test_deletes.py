@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pgtrickle_assets.errors import LakeError
-from pgtrickle_assets.lake.deletes import as_read_at, deleted_positions
+from pgtrickle_assets.lake.deletes import deleted_positions
 from pgtrickle_assets.lake.model import DataFile, FileDeletes
 from pgtrickle_assets.lake.storage import storage_for
 
@@ -36,7 +36,6 @@ def test_rows_after_the_read_snapshot_do_not_count(tmp_path):
     )
     assert positions(file_with(path)) == [3, 9]
     assert positions(file_with(path, upto=6)) == [3]
-    assert positions(as_read_at(file_with(path), 6)) == [3]
 
 
 def _run(start, length):
