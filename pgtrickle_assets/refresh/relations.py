@@ -108,6 +108,7 @@ class Relations:
         self._rows: dict[str, pa.Table | DataFrame] = {}
         self.jobs = 0
         self._local: dict[_LocalKey, dict[Version | None, pa.Table] | None] = {}
+        self._within: dict[tuple[int, tuple[ScanFilter, ...]], tuple[pa.Table, pa.Table]] = {}
         self._outputs: set[str] = set()
         self._views: dict[object, tuple[str, pa.Table | None]] = {}
         self._cached: list[DataFrame] = []
@@ -138,8 +139,9 @@ class Relations:
         return self._scans[relation, is_old]
 
     def range_filter(self, found: ValueRange) -> RangeFilter | None:
-        """What a range of values of a stored scan leaves of its rows."""
-        column = self._stored[found.scan.relation].new.column(found.column)
+        """What a range of values leaves of a stored relation or its delta; None where that is not seen here."""
+        stored = self._stored.get(found.scan.relation)
+        column = None if stored is None else stored.new.column(found.column)
         return None if column is None else RangeFilter.of(found, column.type)
 
     def rows(self, relation: str) -> pa.Table | DataFrame:
@@ -175,8 +177,7 @@ class Relations:
         Both states of a relation come out of one read: the other one is that and the delta between them.
         """
         if self._reads_rows(scan):
-            rows = self.rows(scan.relation)
-            return rows if is_arrow(rows) else None
+            return self._rows_within(scan.relation, filters)
         read = self._read(scan, filters)
         if read is None:
             return None
@@ -252,6 +253,17 @@ class Relations:
         if scan.version is Version.NEW and scan.relation in self._outputs:
             frame = self._with_pending(frame, scan.relation)
         return frame, plan.bytes <= SMALL_SCAN_BYTES
+
+    def _rows_within(self, relation: str, filters: tuple[ScanFilter, ...]) -> pa.Table | None:
+        """The output of an earlier step or the Z-set of a stored relation within ranges, if it is on the driver."""
+        rows = self.rows(relation)
+        if not is_arrow(rows):
+            return None
+        key = (id(rows), filters)
+        if key not in self._within:
+            # The rows are kept too, so that nothing else gets their identity.
+            self._within[key] = rows, _in_ranges(rows, filters)
+        return self._within[key][1]
 
     def _read(self, scan: Scan, filters: tuple[ScanFilter, ...]) -> dict[Version | None, pa.Table] | None:
         """States of a relation, restricted, that are on the driver by now; None where they are too much for it."""
@@ -372,10 +384,11 @@ class Relations:
 
 
 def _in_ranges(rows: pa.Table, filters: tuple[ScanFilter, ...]) -> pa.Table:
+    found = rows
     for own in filters:
         if isinstance(own, RangeFilter):
-            rows = own.only(rows)
-    return rows
+            found = own.only(found)
+    return rows if found.num_rows == rows.num_rows else found
 
 
 def signs(rows: pa.Table) -> InputChange:

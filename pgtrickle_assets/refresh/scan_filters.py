@@ -42,7 +42,7 @@ class ScanFilterSearch:
         open_ = [found for found in restrictions(query) if self._relations.is_stored(found.scan)]
         filters: defaultdict[Scan, list[ScanFilter]] = defaultdict(list)
         for found in value_ranges(query):
-            if self._relations.is_stored(found.scan) and (own := self._relations.range_filter(found)) is not None:
+            if (own := self._relations.range_filter(found)) is not None:
                 filters[found.scan].append(own)
         known: dict[Scan, pa.Table] = {}
         while True:
@@ -61,7 +61,7 @@ class ScanFilterSearch:
         """Add the filters of those restrictions whose rows are there; gives back the others."""
         rest: list[Restriction] = []
         for restriction in restrictions:
-            rows = self._rows_of(restriction.by, known)
+            rows = self._rows_of(restriction.by, filters, known)
             if rows is None:
                 rest.append(restriction)
             elif restriction.scan not in known:
@@ -82,8 +82,12 @@ class ScanFilterSearch:
                     found[scan] = rows
         return found
 
-    def _rows_of(self, scan: Scan, known: Mapping[Scan, pa.Table]) -> pa.Table | None:
-        return known.get(scan) if self._relations.is_stored(scan) else self._relations.local_rows(scan)
+    def _rows_of(
+        self, scan: Scan, filters: Mapping[Scan, Sequence[ScanFilter]], known: Mapping[Scan, pa.Table]
+    ) -> pa.Table | None:
+        if self._relations.is_stored(scan):
+            return known.get(scan)
+        return self._relations.local_rows(scan, tuple(filters.get(scan, ())))
 
     def _key_filter(self, restriction: Restriction, rows: pa.Table) -> KeyFilter | None:
         """The filter that the rows of one relation make; the same rows make the same filter."""

@@ -130,15 +130,23 @@ class StepsRunner:
 
     def _rows(self, step: Step, *, is_read_later: bool) -> pa.Table | DataFrame:
         query = simplify(step.query, self.relations.is_empty)
+        filters = {} if query is None else self._search.filters(query)
+        if query is not None:
+            query = simplify(query, lambda scan: self._is_empty_within(scan, filters.get(scan, ())))
         if query is None:
             return empty_rows(step.columns, weighted=step.weighted)
-        sql, is_small = self._statement(step, query, self._search.filters(query))
+        sql, is_small = self._statement(step, query, filters)
         if not self.collect:
             frame = self.spark.sql(sql)
             return self.relations.keep(frame) if is_read_later else frame
         self.jobs += 1
         self.relations.planning.plan(one_task=is_small)
         return collect(self.spark.sql(sql))
+
+    def _is_empty_within(self, scan: Scan, filters: tuple[ScanFilter, ...]) -> bool:
+        """Whether no row of a scan can matter; only where that is asked of few rows."""
+        rows = self.relations.local_rows(scan, filters) if filters else None
+        return rows is not None and not rows.num_rows
 
     def _statement(self, step: Step, query: Node, filters: Mapping[Scan, tuple[ScanFilter, ...]]) -> tuple[str, bool]:
         """The SQL of a step, and whether all it reads is little."""

@@ -136,6 +136,21 @@ def test_too_many_rows_are_left_to_spark(lake: Any) -> None:
     assert relations.reached(_scan(Version.NEW), every) is None
 
 
+def test_a_delta_within_a_range_is_those_of_its_rows(lake: Any) -> None:
+    relations, _ = _relations(lake)
+    every = relations.rows("t")
+    scan = _scan(Version.DELTA)
+    within = relations.local_rows(scan, (RangeFilter("a", 5995, None),))
+    assert isinstance(every, pa.Table)
+    assert within is not None
+    expected = [row for row in every.to_pylist() if row["a"] is not None and row["a"] >= 5995]
+    assert 0 < len(expected) < every.num_rows
+    assert within.to_pylist() == expected
+    assert relations.local_rows(scan, (RangeFilter("a", 5995, None),)) is within
+    assert relations.local_rows(scan, (RangeFilter("s", None, "zz"),)) is not every
+    assert relations.local_rows(scan) is every
+
+
 def test_states_that_do_not_differ_are_one_table(lake: Any) -> None:
     relations, _ = _relations(lake)
     relations.rows("t")
