@@ -11,7 +11,7 @@ INSTALL_BY_PIP = { $(BIN)/python -m pip install --quiet --requirement requiremen
 # Spark starts many Python processes; without cached byte code each would compile all that it imports.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help setup demo test unit check format lock docs clean
+.PHONY: help setup demo test dbt unit check format lock docs clean
 
 help:  ## Show the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -31,6 +31,10 @@ demo: setup  ## Run the main job on the flights of New York; ARGS="--json" or AR
 
 test: setup  ## Run all tests
 	@$(BIN)/python -m pytest $(ARGS)
+
+dbt: setup  ## Install the extra "dbt" too, and run the example of dbt models and stream tables in one lake
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[dbt]' || $(BIN)/python -m pip install --quiet --editable '.[dbt]'
+	@$(BIN)/python -m pytest -m "nightly or not nightly" tests/e2e/test_medallion.py $(ARGS)
 
 unit: setup  ## Run the tests that need neither a JVM nor a database
 	@$(BIN)/python -m pytest tests/unit $(ARGS)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from sqlglot import exp
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import ParseError, TokenError
-from sqlglot.parsers.postgres import PostgresParser
 from sqlglot.tokenizer_core import TokenType
 
 from pgtrickle_assets.errors import QueryError
+from pgtrickle_assets.query.interpreted import interpreted_parser
+
+if TYPE_CHECKING:
+    from sqlglot.parsers.postgres import PostgresParser
+else:
+    PostgresParser = interpreted_parser("postgres").PostgresParser
 
 _INTERVAL_FIELDS = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
 _SPECIAL_SYNTAX = ("CAST", "EXTRACT", "SUBSTRING", "TRIM", "POSITION", "OVERLAY")

@@ -65,6 +65,8 @@ def environment(new_database: Callable[[], str], tmp_path: Path) -> Iterator[dic
         for name, value in own.items():
             patch.setenv(name, value)
         paths = [str(EXAMPLE), str(EXAMPLE.parents[1]), os.environ.get("PYTHONPATH", "")]
+        # dagster-dbt looks for the command dbt as in an environment that is active.
+        patch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
         yield {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "DAGSTER_DISABLE_TELEMETRY": "1"}
 
 
