@@ -159,6 +159,10 @@ class LakeHistoryExpiredError(LakeDeltaUnknownError):
     """A snapshot that was asked for is no longer kept; read the whole table instead."""
 
 
+class LakeDeletesUndatedError(TransientError, LakeDeltaUnknownError):
+    """The lake does not tell which rows were deleted by a snapshot; it does for newer ones."""
+
+
 class LakeTableReplacedError(LakeDeltaUnknownError):
     """A table or a column of it was dropped and created again, so it has no delta to its earlier state."""
 

@@ -205,7 +205,7 @@ class Lake:
 
         Raises:
             LakeHistoryExpiredError: The snapshot is no longer kept.
-            LakeDeltaUnknownError: What was deleted by then cannot be told (see `delete_dating`).
+            LakeDeletesUndatedError: What was deleted by then cannot be told (see `delete_dating`).
         """
 
         def work(connection: CatalogConnection) -> tuple[int, RawScan]:
@@ -234,7 +234,7 @@ class Lake:
             ValueError: `since` is after `table.at`.
             LakeHistoryExpiredError: Snapshot `since` is no longer kept.
             LakeTableReplacedError: Another table had the name at `since`.
-            LakeDeltaUnknownError: What was deleted by one end or the other cannot be told (see `delete_dating`).
+            LakeDeletesUndatedError: What was deleted by one end or the other cannot be told (see `delete_dating`).
         """
         if since > table.at:
             raise ValueError(f"a delta goes forward: {since} is after {table.at}")

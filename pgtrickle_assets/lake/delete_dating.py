@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from pgtrickle_assets.errors import LakeDeltaUnknownError, LakeHistoryExpiredError
+from pgtrickle_assets.errors import LakeDeletesUndatedError, LakeHistoryExpiredError
 from pgtrickle_assets.lake.changes import parse_changes
 from pgtrickle_assets.lake.delete_facts import RowFacts
 from pgtrickle_assets.lake.file_listing import DeleteRow
@@ -162,7 +162,7 @@ class DeleteDating:
         """What counts of a delete file at a snapshot; None where nothing does.
 
         Raises:
-            LakeDeltaUnknownError: Several writers deleted from the table at about that snapshot, and the lake does not
+            LakeDeletesUndatedError: Several writers deleted from the table at about that snapshot, and the lake does not
                 tell whose deletes these are.
         """
         whole = FileDeletes(row.id, row.path, row.format, row.count, row.begin, row.partial_max)
@@ -204,7 +204,7 @@ class DeleteDating:
             # They came with the file, which is newer than the snapshot.
             found = self._history.is_before(at, noted, (made.id, made.id))
         if found is None:
-            raise LakeDeltaUnknownError(
+            raise LakeDeletesUndatedError(
                 f"several writers deleted rows of {self.table.name} at about snapshot {at}, and the lake does not tell "
                 "which of the rows were deleted by then",
                 hint="Refresh again: newer snapshots are not affected.",

@@ -168,7 +168,7 @@ def build_delta(table: LakeTable, since: int, raw: RawDelta, dating: DeleteDatin
     """The plan from what the catalog said; looks into files only where rows' own snapshot ids decide.
 
     Raises:
-        LakeDeltaUnknownError: The table's deletes at one end cannot be told.
+        LakeDeletesUndatedError: The table's deletes at one end cannot be told.
     """
     dating.read_ahead(deletes for row in raw.files for deletes in row.deletes)
     builder = _Builder(raw, dating)

@@ -77,7 +77,7 @@ def build_scan(table: LakeTable, raw: RawScan, dating: DeleteDating, columns: Fi
     """The plan from what the catalog said; opens footers where names are in doubt, and newer delete files.
 
     Raises:
-        LakeDeltaUnknownError: The table's deletes at that snapshot cannot be told.
+        LakeDeletesUndatedError: The table's deletes at that snapshot cannot be told.
     """
     dating.read_ahead(deletes for row in raw.files for deletes in row.deletes)
     files = [file_as_of(row, table.at, dating) for row in raw.files]

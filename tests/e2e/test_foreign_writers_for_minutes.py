@@ -63,7 +63,7 @@ WRITERS: tuple[dict[str, Any], ...] = (
 )
 MAY_BE_REFUSED = re.compile(
     r"gold\.tariffs: LakeError: lake table main\.tariffs has no column tariff"
-    r"|gold\.\w+: LakeDeltaUnknownError: several writers deleted rows of"
+    r"|gold\.\w+: LakeDeletesUndatedError: several writers deleted rows of"
 )
 """Errors of ours that are right: the column has another name at times; DuckDB may date deletes wrongly."""
 

@@ -8,7 +8,7 @@ import pytest
 from lake_pair import Pair, Rows, attached
 from lake_writers import EVENTS
 
-from pgtrickle_assets.errors import LakeDeltaUnknownError
+from pgtrickle_assets.errors import LakeDeletesUndatedError
 from pgtrickle_assets.lake.catalog import Lake
 from pgtrickle_assets.lake.model import TableDefinition
 from pgtrickle_assets.query import types as t
@@ -103,9 +103,9 @@ def test_what_cannot_be_told_is_refused(pair: Pair) -> None:
     del states[between]
     expect(pair, states)
     for lake in (pair.lake, Lake.open(pair.location)):
-        with pytest.raises(LakeDeltaUnknownError, match=f"several writers deleted rows of gold.events .* {between}"):
+        with pytest.raises(LakeDeletesUndatedError, match=f"several writers deleted rows of gold.events .* {between}"):
             lake.delta(pair.table(EVENTS), between)
-    with pytest.raises(LakeDeltaUnknownError, match="which of the rows were deleted by then"):
+    with pytest.raises(LakeDeletesUndatedError, match="which of the rows were deleted by then"):
         pair.ours(EVENTS, between)
 
 
@@ -124,6 +124,6 @@ def test_deletes_that_were_flushed_from_the_catalog_keep_their_snapshots(pair: P
     if not with_rows:
         # Such a flush looks like a delete that was committed late.
         del states[last]
-        with pytest.raises(LakeDeltaUnknownError):
+        with pytest.raises(LakeDeletesUndatedError):
             pair.lake.delta(pair.table(EVENTS), last)
     expect(pair, states)
