@@ -3,6 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BIN = $(VENV)/bin
 ARGS ?=
+SOAK_SECONDS ?= 300
 # What the package cache holds is taken without asking the index; only when something is missing is it asked.
 INSTALL = $(BIN)/uv pip install --quiet --python $(BIN)/python --requirement requirements.txt --no-deps --editable .
 # An index that only pip is configured for is asked by pip.
@@ -11,7 +12,7 @@ INSTALL_BY_PIP = { $(BIN)/python -m pip install --quiet --requirement requiremen
 # Spark starts many Python processes; without cached byte code each would compile all that it imports.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help setup demo test dbt unit check format lock docs clean
+.PHONY: help setup demo test soak dbt unit check format lock docs clean
 
 help:  ## Show the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -31,6 +32,9 @@ demo: setup  ## Run the main job on the flights of New York; ARGS="--json" or AR
 
 test: setup  ## Run all tests
 	@$(BIN)/python -m pytest $(ARGS)
+
+soak: setup  ## Everything at once with random kills; SOAK_SECONDS=1800 for the long run
+	@$(BIN)/python -m pytest -m "nightly or not nightly" tests/e2e/test_soak.py --soak-seconds $(SOAK_SECONDS) $(ARGS)
 
 dbt: setup  ## Install the extra "dbt" too, and run the example of dbt models and stream tables in one lake
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[dbt]' || $(BIN)/python -m pip install --quiet --editable '.[dbt]'

@@ -25,8 +25,8 @@ settings.load_profile("any_machine")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """How long the soak of `tests/e2e/test_soak.py` lasts."""
-    parser.addoption("--soak-seconds", type=float, default=120.0, help="length of the short soak (default: 2 minutes)")
+    """How long the tests last that run for minutes."""
+    parser.addoption("--soak-seconds", type=float, default=120.0, help="for how long (default: 2 minutes)")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -162,8 +162,8 @@ class DeleteDating:
         """What counts of a delete file at a snapshot; None where nothing does.
 
         Raises:
-            LakeDeletesUndatedError: Several writers deleted from the table at about that snapshot, and the lake does not
-                tell whose deletes these are.
+            LakeDeletesUndatedError: Several writers deleted from the table at about that snapshot, and the lake does
+                not tell whose deletes these are.
         """
         whole = FileDeletes(row.id, row.path, row.format, row.count, row.begin, row.partial_max)
         if row.id < self.next_file_ids[at] or row.format != "parquet":
