@@ -37,9 +37,11 @@ if TYPE_CHECKING:
     from pgtrickle_assets.lake.connections import CatalogConnection
 
 _DELETING: Final = """
-SELECT s.snapshot_id, s.next_file_id, h.changes_made
+SELECT s.snapshot_id, s.next_file_id, h.changes_made, h.commit_extra_info
 FROM {c}.ducklake_snapshot s JOIN {c}.ducklake_snapshot_changes h ON h.snapshot_id = s.snapshot_id
-WHERE h.changes_made LIKE '%%delete%%' ORDER BY 1
+WHERE h.changes_made LIKE '%%deleted_from_table:' || %(table)s || '%%'
+   OR h.changes_made LIKE '%%inlined_delete:' || %(table)s || '%%'
+ORDER BY 1
 """
 
 _OLDEST: Final = "SELECT min(snapshot_id) FROM {c}.ducklake_snapshot"
@@ -49,6 +51,12 @@ SELECT data_file_id, path, path_is_relative FROM {c}.ducklake_files_scheduled_fo
 """
 
 _INLINED: Final = "inlined_delete"
+_COMMIT_ID: Final = '"commit_id": '
+"""Stands in the extra information of every commit of this project."""
+
+_MOST_LOOKED_INTO: Final = 256
+"""How many replaced delete files are read at most to date the deletes of one file."""
+
 _IN_FILES: Final = "deleted_from_table"
 _FLUSHES: Final = frozenset({"inline_flush", "flushed_inlined"})
 
@@ -63,6 +71,7 @@ class DeletingSnapshot:
         is_flush: It moved rows and deletes from the catalog into files.
         in_files: It deleted in files; so does a flush of nothing but deletes, as it seems.
         is_inlined: It kept deletes in the catalog.
+        is_ours: It is a commit of this project, which notes the right snapshot for what it deletes.
     """
 
     id: int
@@ -70,6 +79,7 @@ class DeletingSnapshot:
     is_flush: bool
     in_files: bool
     is_inlined: bool
+    is_ours: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,27 +105,28 @@ class DeleteHistory:
 
         Args:
             at: A kept snapshot, not before `noted`.
-            noted: The snapshot that is noted for them; right where they were inlined.
+            noted: The snapshot that is noted for them; right where they were inlined, or are our own.
             between: The first and the last snapshot that can have committed them to a file.
         """
         first, last = between
-        in_files = [found.id for found in self.snapshots if found.in_files and first <= found.id <= last]
-        is_inlined = any(found.id == noted and found.is_inlined for found in self.snapshots)
-        before = noted < self.oldest or is_inlined or any(snapshot <= at for snapshot in in_files)
-        after = any(snapshot > at for snapshot in in_files)
+        inside = [found for found in self.snapshots if first <= found.id <= last]
+        others = [found.id for found in inside if found.in_files and not found.is_ours]
+        is_right = any(found.id == noted and (found.is_inlined or found.is_ours) for found in self.snapshots)
+        before = noted < self.oldest or is_right or any(snapshot <= at for snapshot in others)
+        after = any(snapshot > at for snapshot in others)
         return None if before and after else not after
 
     def made_between(self, earliest: int, latest: int) -> list[tuple[int, str]]:
-        """Replaced delete files that came with one of the deleting snapshots in a range."""
+        """Replaced delete files that came with one of the deleting snapshots in a range, newest first."""
         before = [found.next_file_id for found in self.snapshots if found.id < earliest]
         by_then = [found.next_file_id for found in self.snapshots if found.id <= latest]
         first, end = before[-1] if before else 0, by_then[-1] if by_then else 0
-        return [file for file in self.replaced if first <= file[0] < end]
+        return sorted((file for file in self.replaced if first <= file[0] < end), reverse=True)
 
 
 def read_history(connection: CatalogConnection, schema: str, table: LakeTable, data_path: str) -> DeleteHistory:
     """The history of a table's deletes that the catalog keeps."""
-    rows = connection.execute(statement(_DELETING, schema), ())
+    rows = connection.execute(statement(_DELETING, schema), {"table": str(table.id)})
     scheduled = connection.execute(statement(_REPLACED, schema), ())
     oldest = connection.execute(statement(_OLDEST, schema), ()).fetchone()
     files = ((file_id, join_path(data_path, path, relative)) for file_id, path, relative in scheduled.fetchall())
@@ -124,13 +135,14 @@ def read_history(connection: CatalogConnection, schema: str, table: LakeTable, d
 
 
 def _deleting(rows: Iterable[tuple[Any, ...]], table_id: int) -> Iterable[DeletingSnapshot]:
-    for snapshot, next_file_id, text in rows:
+    for snapshot, next_file_id, text, info in rows:
         changes = parse_changes(text)
         kinds = {change.kind for change in changes if change.object_id == table_id}
         if kinds & {_IN_FILES, _INLINED}:
             is_flush = any(change.kind in _FLUSHES for change in changes)
             in_files = _IN_FILES in kinds and not is_flush
-            yield DeletingSnapshot(snapshot, next_file_id, is_flush, in_files, _INLINED in kinds)
+            is_ours = _COMMIT_ID in (info or "")
+            yield DeletingSnapshot(snapshot, next_file_id, is_flush, in_files, _INLINED in kinds, is_ours)
 
 
 @dataclass
@@ -216,7 +228,7 @@ class DeleteDating:
         _, snapshots = self.facts.deletes(row.id, row.path)
         count = 0 if snapshots is None else int((snapshots <= earliest).sum())
         data_file = self.facts.deleted_from(row.id, row.path)
-        for file_id, path in self._history.made_between(earliest, latest):
+        for file_id, path in self._history.made_between(earliest, latest)[:_MOST_LOOKED_INTO]:
             try:
                 positions, _ = self.facts.deletes(file_id, path)
                 if len(positions) == count and self.facts.deleted_from(file_id, path) == data_file:

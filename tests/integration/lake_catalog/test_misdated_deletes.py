@@ -109,6 +109,16 @@ def test_what_cannot_be_told_is_refused(pair: Pair) -> None:
         pair.ours(EVENTS, between)
 
 
+def test_our_own_deletes_need_no_such_file(pair: Pair) -> None:
+    states = history(pair)
+    for writer, n in ((0, 1), (1, 1), (0, 2), (1, 2), (0, 3)):
+        pair.delete(EVENTS, writer=writer, n=n)
+        states[pair.lake.head()] = pair.ours(EVENTS)
+    pair.duckdb("CALL ducklake_cleanup_old_files('lake', cleanup_all => true)")
+    assert sum(next(reversed(states.values())).values()) == 33
+    expect(pair, states)
+
+
 @pytest.mark.parametrize("with_rows", [True, False])
 def test_deletes_that_were_flushed_from_the_catalog_keep_their_snapshots(pair: Pair, with_rows: bool) -> None:
     pair.duckdb("CALL lake.set_option('data_inlining_row_limit', 10)")
