@@ -47,10 +47,12 @@ class Connections:
         import psycopg
         from psycopg.conninfo import conninfo_to_dict
 
+        from pgtrickle_assets.services.bounded_connection import BoundedConnection
+
         try:
             given = conninfo_to_dict(self._dsn)
             given = {"application_name": "pgtrickle lake", **LIMITS, **given}
-            connection = psycopg.connect(**given, autocommit=True)  # pyright: ignore[reportArgumentType]
+            connection = BoundedConnection.connect(**given, autocommit=True)  # pyright: ignore[reportArgumentType]
             connection.execute(_SESSION)
         except psycopg.ProgrammingError as error:
             raise LakeError("the connection string of the lake's catalog is malformed") from error
