@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -31,7 +32,7 @@ TABLES = {
     " FROM items i JOIN shops s ON s.id = i.shop GROUP BY 1",
     "st.places": "SELECT id, city FROM shops",
 }
-TICK_SECONDS = 20.0
+TICK_SECONDS = 60.0
 """A tick asks a few questions of two databases; on a busy machine even that takes a moment."""
 
 
@@ -213,8 +214,10 @@ def test_recovery_closes_what_a_killed_process_left_once_and_nothing_of_a_living
                 child.wait()
         with ThreadPoolExecutor(2) as daemons:
             ticks = [daemons.submit(tick, system, "recovery") for _ in range(2)]
-            messages = sorted(found.result().skip_message for found in ticks)
-        assert messages[0] == "Closed 1 refreshes, 1 deliveries of dead processes.", messages
+            messages = [found.result().skip_message for found in ticks]
+        # One daemon may close the one and the other the other.
+        assert re.findall(r"\d+ refreshes", str(messages)) == ["1 refreshes"], messages
+        assert re.findall(r"\d+ deliveries", str(messages)) == ["1 deliveries"], messages
         assert states() == ("FAILED", "FAILED_RETRYABLE")
         assert tick(system, "recovery").skip_message == "No process has left anything open."
 
