@@ -12,7 +12,7 @@ from pgtrickle_assets.differential.derive import MaintenancePlan
 from pgtrickle_assets.differential.locality import restricted
 from pgtrickle_assets.differential.operators import operator_nodes
 from pgtrickle_assets.differential.steps import InputChange, Step
-from pgtrickle_assets.errors import LakeDeltaUnknownError, LakeError, LakeTableReplacedError
+from pgtrickle_assets.errors import LakeDeletesUndatedError, LakeDeltaUnknownError, LakeError, LakeTableReplacedError
 from pgtrickle_assets.lake.model import WEIGHT_COLUMN, DeltaPlan, LakeTable, ScanPlan
 from pgtrickle_assets.lake.spark_read import read_table
 from pgtrickle_assets.query.plan import Version
@@ -100,7 +100,8 @@ class Preparation:
         except LakeDeltaUnknownError as error:
             if self.expired_policy == "error":
                 raise
-            return Choice(Strategy.FULL, "history_unknown", error.message)
+            code = "history_unknown" if isinstance(error, LakeDeletesUndatedError) else "history_expired"
+            return Choice(Strategy.FULL, code, error.message)
 
     def compute(self, choice: Choice) -> Computation:
         """What the chosen strategy finds."""

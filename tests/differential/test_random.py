@@ -1,7 +1,7 @@
 """Random plans, random batches: what is maintained always equals a full recompute, state relations included.
 
-`PGTRICKLE_RANDOM_CASES` sets the number of cases, `PGTRICKLE_RANDOM_SEED` the seed (`random`: a new
-one); the seed of a run is printed.
+`PGTRICKLE_RANDOM_CASES` sets the number of cases, `PGTRICKLE_RANDOM_SEED` the seed (`random`: a new one); the
+seed of a run is printed.
 """
 
 from __future__ import annotations

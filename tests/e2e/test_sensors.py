@@ -122,7 +122,7 @@ def test_an_expired_frontier_is_recomputed_with_its_reason_or_refused_by_policy(
                 system.engine.refresh("st.per_city", cut=cut)
             return
         result = system.engine.refresh("st.per_city", cut=cut)
-        assert (result.strategy, result.reason_code) == (Strategy.FULL, "history_unknown")
+        assert (result.strategy, result.reason_code) == (Strategy.FULL, "history_expired")
         assert requested(tick(system, "lake_changes")) == []
         assert system.engine.check_equals_full("st.per_city").passed
 
