@@ -25,7 +25,7 @@ from pgtrickle_assets.lake.naming import SCHEMA_NAMED, directory_of, planned_tab
 from pgtrickle_assets.lake.scan_planning import RawScan, build_scan, read_scan
 from pgtrickle_assets.lake.schema_ddl import VERSION
 from pgtrickle_assets.lake.sqltext import statement
-from pgtrickle_assets.lake.table_reading import SNAPSHOT_COLUMNS, Snapshot, read_tables
+from pgtrickle_assets.lake.table_reading import OLDEST_SNAPSHOT, SNAPSHOT_COLUMNS, Snapshot, read_tables
 from pgtrickle_assets.query.types import TableName
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ _METADATA: Final = "SELECT key, value FROM {c}.ducklake_metadata WHERE scope IS 
 _HEAD: Final = "SELECT {columns} FROM {c}.ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1".replace(
     "{columns}", SNAPSHOT_COLUMNS
 )
-_OLDEST: Final = "SELECT min(snapshot_id) FROM {c}.ducklake_snapshot"
 _SNAPSHOT: Final = "SELECT {columns} FROM {c}.ducklake_snapshot WHERE snapshot_id = %s".replace(
     "{columns}", SNAPSHOT_COLUMNS
 )
@@ -109,7 +108,7 @@ class Lake:
 
     def oldest(self) -> int:
         """Id of the oldest snapshot that is kept."""
-        return self.connections.fetch(self.sql(_OLDEST), ())[0][0]
+        return self.connections.fetch(self.sql(OLDEST_SNAPSHOT), ())[0][0]
 
     def snapshot(self, at: int | None = None) -> Snapshot:
         """The newest snapshot, or the one with an id.

@@ -31,7 +31,7 @@ from pgtrickle_assets.lake.delete_facts import RowFacts
 from pgtrickle_assets.lake.file_listing import DeleteRow
 from pgtrickle_assets.lake.model import FileDeletes, LakeTable
 from pgtrickle_assets.lake.sqltext import statement
-from pgtrickle_assets.lake.table_reading import join_path
+from pgtrickle_assets.lake.table_reading import OLDEST_SNAPSHOT, join_path
 
 if TYPE_CHECKING:
     from pgtrickle_assets.lake.connections import CatalogConnection
@@ -43,8 +43,6 @@ WHERE h.changes_made LIKE '%%deleted_from_table:' || %(table)s || '%%'
    OR h.changes_made LIKE '%%inlined_delete:' || %(table)s || '%%'
 ORDER BY 1
 """
-
-_OLDEST: Final = "SELECT min(snapshot_id) FROM {c}.ducklake_snapshot"
 
 _REPLACED: Final = """
 SELECT data_file_id, path, path_is_relative FROM {c}.ducklake_files_scheduled_for_deletion WHERE path LIKE '%%delete%%'
@@ -128,7 +126,7 @@ def read_history(connection: CatalogConnection, schema: str, table: LakeTable, d
     """The history of a table's deletes that the catalog keeps."""
     rows = connection.execute(statement(_DELETING, schema), {"table": str(table.id)})
     scheduled = connection.execute(statement(_REPLACED, schema), ())
-    oldest = connection.execute(statement(_OLDEST, schema), ()).fetchone()
+    oldest = connection.execute(statement(OLDEST_SNAPSHOT, schema), ()).fetchone()
     files = ((file_id, join_path(data_path, path, relative)) for file_id, path, relative in scheduled.fetchall())
     replaced = tuple(file for file in files if file[1].startswith(table.path))
     return DeleteHistory(oldest[0] if oldest else 0, tuple(_deleting(rows.fetchall(), table.id)), replaced)

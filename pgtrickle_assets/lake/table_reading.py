@@ -33,6 +33,8 @@ class Snapshot:
 
 SNAPSHOT_COLUMNS: Final = "snapshot_id, snapshot_time, schema_version, next_catalog_id, next_file_id"
 
+OLDEST_SNAPSHOT: Final = "SELECT min(snapshot_id) FROM {c}.ducklake_snapshot"
+
 _WANTED: Final = """
 t.table_id, s.schema_name, t.table_name, s.path, s.path_is_relative, t.path, t.path_is_relative
 FROM {c}.ducklake_table t JOIN {c}.ducklake_schema s ON s.schema_id = t.schema_id
