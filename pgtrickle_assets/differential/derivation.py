@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from pgtrickle_assets.differential.expressions import integer
 from pgtrickle_assets.differential.steps import InputChange, Step, StepRole
-from pgtrickle_assets.differential.view import Relation, View, copy
+from pgtrickle_assets.differential.view import Relation, View, copy, project
 from pgtrickle_assets.query.plan import Column, Node, Project, Scan, Version
 from pgtrickle_assets.query.prune import prune_columns
 from pgtrickle_assets.query.rewrite import IdGenerator, map_nodes, output_ids, ref, rename_ids, scans
-from pgtrickle_assets.query.types import ColumnSchema
+from pgtrickle_assets.query.types import INT64, ColumnSchema
 
 DeltaRule = Callable[["Derivation", Node], View | None]
 
@@ -80,6 +81,10 @@ class Derivation:
             stored = tuple((column, names[view.columns[column.id].id]) for column in columns)
             weighted = view.weight is not None
             return Relation(view.node.relation, stored, weighted, view.node.version, view.inserts_only)
+        if not columns and view.weight is None:
+            # A table needs a column to have rows.
+            present = Column("present", INT64, nullable=False)
+            view, columns = project(view, [(present, integer(1))], self.ids), [present]
         name = f"step_{len(self.steps) + 1}"
         stored = tuple((column, f"c{position}") for position, column in enumerate(columns, start=1))
         self.emit(name, view, stored, "intermediate", rule)

@@ -27,7 +27,8 @@ CHOSEN = {
         "date_trunc", "time_zones", "timestamp_text", "interval_parts", "uuid_bytea", "time_column", "nulls_order",
         "literals", "bit_operators",
     ),
-    "joins": ("full_full", "null_safe_left", "not_in_pair_nulls", "in_as_value", "any_as_value", "not_in_under_or"),
+    "joins": ("full_full", "null_safe_left", "not_in_pair_nulls", "in_as_value", "any_as_value", "not_in_under_or",
+              "left_of_union_that_nothing_reads", "intersect_of_left_that_nothing_reads"),
     "sets_windows": (
         "distinct_float", "distinct_on_nulls", "except_all", "rank_no_partition", "rows_frames", "range_offset_desc",
         "range_numeric", "range_interval", "groups_frame", "lag_lead", "first_last_nth", "window_over_aggregate",
