@@ -105,6 +105,15 @@ class Settings(BaseSettings):
         unit="rows",
         ge=0,
     )
+    column_cache_bytes: int = _setting(
+        4 << 30,
+        "Disk space for columns of data files that refreshes looked through, in `cache` in the home folder.",
+        effect="Later refreshes map them instead of reading the files again. The oldest go first; 0 keeps none. "
+        "The lake's content is in it as plain as in the lake.",
+        group="Refresh",
+        unit="bytes",
+        ge=0,
+    )
     max_consecutive_errors: int = _setting(
         3,
         "Failed refreshes in a row that suspend a stream table.",

@@ -14,12 +14,12 @@ import pyarrow as pa
 
 from pgtrickle_assets.lake.consolidate import consolidate, union_weighted
 from pgtrickle_assets.lake.deletes import Positions, deleted_positions
+from pgtrickle_assets.lake.file_cache import FileCache
 from pgtrickle_assets.lake.model import DataFile, DeltaPlan, LakeColumn, ScanPlan
 from pgtrickle_assets.lake.parquet_columns import arrow_schema, file_columns, inlined_table, table_columns
 from pgtrickle_assets.lake.parquet_read import (
     FILE_ID_COLUMN,
     POSITION_COLUMN,
-    ColumnCache,
     Wanted,
     live_rows,
     matching_rows,
@@ -79,6 +79,7 @@ def read_matching_arrow(
     *,
     positions: bool = False,
     storage_options: Mapping[str, str] | None = None,
+    cache: FileCache | None = None,
 ) -> pa.Table:
     """Rows of a table's data files that have one of some values in each of some columns, on the driver.
 
@@ -90,6 +91,7 @@ def read_matching_arrow(
         values: See `Wanted.values`.
         positions: Add `__pgt_file_id` and `__pgt_position`, and leave out the rows that live in the catalog.
         storage_options: See `storage.STORAGE_OPTIONS`.
+        cache: Keeps what is read for the next search.
 
     Raises:
         LakeError: Unknown column, or a file that can't be read as the catalog describes it.
@@ -98,7 +100,7 @@ def read_matching_arrow(
     keys = table_columns(scan.table, list(values))
     storage = storage_for(scan.table.path, storage_options)
     reads = [
-        lambda file=file: list(_matching(storage, file, wanted, keys, looked_for, positions=positions))
+        lambda file=file: list(_matching(storage, file, wanted, keys, looked_for, positions=positions, cache=cache))
         for file in scan.files
     ]
     parts = [part for found in _read_all(storage, reads) for part in found]
@@ -115,7 +117,7 @@ def find_rows_arrow(
     limit: int,
     *,
     storage_options: Mapping[str, str] | None = None,
-    cache: ColumnCache | None = None,
+    cache: FileCache | None = None,
 ) -> pa.Table | None:
     """The wanted rows of a table, on the driver; None, without reading on, as soon as there are more than `limit`.
 
@@ -125,7 +127,7 @@ def find_rows_arrow(
         wanted: What to look for.
         limit: Most rows to return.
         storage_options: See `storage.STORAGE_OPTIONS`.
-        cache: Keeps what is read of local files for the next search.
+        cache: Keeps what is read for the next search.
 
     Raises:
         LakeError: Unknown column, or a file that can't be read as the catalog describes it.
@@ -134,9 +136,8 @@ def find_rows_arrow(
     storage = storage_for(scan.table.path, storage_options)
     parts = [_inlined(scan, chosen, keys, wanted)]
     found = parts[0].num_rows
-    kept = cache if storage.is_local else None
     reads = [
-        lambda file=file: _matching(storage, file, chosen, keys, wanted, positions=False, cache=kept)
+        lambda file=file: _matching(storage, file, chosen, keys, wanted, positions=False, cache=cache)
         for file in scan.files
     ]
     for part in _one_after_another(storage, reads):
@@ -160,7 +161,7 @@ def _matching(
     wanted: Wanted,
     *,
     positions: bool,
-    cache: ColumnCache | None = None,
+    cache: FileCache | None = None,
 ) -> Iterator[pa.Table]:
     if not keys:
         yield live_rows(storage, file, file_columns(columns, file), positions=positions)
@@ -170,7 +171,11 @@ def _matching(
 
 
 def read_delta_arrow(
-    delta: DeltaPlan, columns: Sequence[str], *, storage_options: Mapping[str, str] | None = None
+    delta: DeltaPlan,
+    columns: Sequence[str],
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    cache: FileCache | None = None,
 ) -> pa.Table:
     """A table's delta on the driver, as a consolidated Z-set.
 
@@ -178,6 +183,7 @@ def read_delta_arrow(
         delta: The planned delta.
         columns: Names of the columns wanted; rows that are equal in them are added up.
         storage_options: See `storage.STORAGE_OPTIONS`.
+        cache: Keeps what is read for the next search.
 
     Returns:
         The columns and BIGINT `__pgt_weight`, never zero.
@@ -190,7 +196,10 @@ def read_delta_arrow(
     tasks: list[tuple[Callable[[], pa.Table], int]] = [
         *((lambda file=file: _live(storage, file, wanted), 1) for file in delta.added),
         *((lambda file=file: _live(storage, file, wanted), -1) for file in delta.removed),
-        *((lambda old=old, new=new: _newly_deleted(storage, old, new, wanted), -1) for old, new in delta.deleted),
+        *(
+            (lambda old=old, new=new: _newly_deleted(storage, old, new, wanted, cache), -1)
+            for old, new in delta.deleted
+        ),
     ]
     tables = _read_all(storage, [task for task, _ in tasks])
     parts = [(table, weight) for table, (_, weight) in zip(tables, tasks, strict=True)]
@@ -208,10 +217,12 @@ def _live(storage: Storage, file: DataFile, columns: Sequence[LakeColumn]) -> pa
     return live_rows(storage, file, file_columns(columns, file))
 
 
-def _newly_deleted(storage: Storage, old: DataFile, new: DataFile, columns: Sequence[LakeColumn]) -> pa.Table:
+def _newly_deleted(
+    storage: Storage, old: DataFile, new: DataFile, columns: Sequence[LakeColumn], cache: FileCache | None
+) -> pa.Table:
     positions = newly_deleted_positions(storage, old, new)
     # The old version's snapshot bounds: a row that came after `since` and went again was never there.
-    return rows_at(storage, replace(old, deletes=None), file_columns(columns, old), positions)
+    return rows_at(storage, replace(old, deletes=None), file_columns(columns, old), positions, cache=cache)
 
 
 def _read_all(storage: Storage, tasks: Sequence[Callable[[], Read]]) -> list[Read]:

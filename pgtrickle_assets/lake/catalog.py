@@ -17,6 +17,7 @@ from pgtrickle_assets.lake.connections import Connections
 from pgtrickle_assets.lake.delete_dating import DeleteDating, DeleteHistory, read_history
 from pgtrickle_assets.lake.delete_facts import RowFacts
 from pgtrickle_assets.lake.delta_planning import build_delta, read_delta
+from pgtrickle_assets.lake.file_cache import ColumnFiles
 from pgtrickle_assets.lake.file_columns import FileColumns
 from pgtrickle_assets.lake.file_listing import read_bounds
 from pgtrickle_assets.lake.location import LakeLocation, same_place, with_slash
@@ -54,19 +55,27 @@ class Lake:
         location: Where it is.
         data_path: Root of the files, as the catalog stores it.
         connections: Connections to the catalog database.
+        column_files: Keeps what is read of data files on the local disk; None keeps nothing.
     """
 
-    def __init__(self, location: LakeLocation, data_path: str, connections: Connections) -> None:
+    def __init__(
+        self,
+        location: LakeLocation,
+        data_path: str,
+        connections: Connections,
+        column_files: ColumnFiles | None = None,
+    ) -> None:
         self.location = location
         self.data_path = data_path
         self.connections = connections
+        self.column_files = column_files
         self.row_facts = RowFacts(location.storage_options)
         self._file_columns = FileColumns(location.storage_options)
         self._tables: dict[tuple[TableName, int], LakeTable | None] = {}
         self._versions: dict[int, int] = {}
 
     @classmethod
-    def open(cls, location: LakeLocation) -> Lake:
+    def open(cls, location: LakeLocation, column_files: ColumnFiles | None = None) -> Lake:
         """Open an existing lake, made by us or by DuckDB.
 
         Raises:
@@ -78,10 +87,10 @@ class Lake:
             connections.read(lambda c: c.execute(statement(_METADATA, location.catalog_schema), ()).fetchall())
         )
         check_metadata(metadata, location)
-        return cls(location, with_slash(metadata["data_path"]), connections)
+        return cls(location, with_slash(metadata["data_path"]), connections, column_files)
 
     @classmethod
-    def bootstrap(cls, location: LakeLocation) -> Lake:
+    def bootstrap(cls, location: LakeLocation, column_files: ColumnFiles | None = None) -> Lake:
         """Create the lake if there is none in the catalog schema, and open it; safe when many processes do it at once.
 
         Raises:
@@ -90,7 +99,7 @@ class Lake:
         connections = Connections(location.catalog_dsn)
         create_lake(connections, location)
         connections.close()
-        return cls.open(location)
+        return cls.open(location, column_files)
 
     @contextmanager
     def connection(self) -> Iterator[CatalogConnection]:

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any, Final
 
@@ -16,10 +17,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pgtrickle_assets.lake.deletes import Positions, deleted_positions
+from pgtrickle_assets.lake.file_cache import FileCache
 from pgtrickle_assets.lake.model import DataFile
 from pgtrickle_assets.lake.parquet_columns import SNAPSHOT_COLUMN, FileColumn, from_file
 from pgtrickle_assets.lake.storage import Storage, storage_error
 from pgtrickle_assets.lake.types import arrow_type
+from pgtrickle_assets.query.types import INT64
 
 FILE_ID_COLUMN: Final = "__pgt_file_id"
 POSITION_COLUMN: Final = "__pgt_position"
@@ -47,67 +50,38 @@ def live_batches(
     storage: Storage, file: DataFile, columns: Sequence[FileColumn], *, positions: bool = False, whole: bool = False
 ) -> Iterator[pa.Table]:
     """Like `live_rows`, one table per row group, so that memory stays bounded; a single table when `whole`."""
-    try:
-        deleted = deleted_positions(storage, file)
-        with storage.open_input(file.path) as source:
-            reader = pq.ParquetFile(source)
-            counts = [reader.metadata.row_group(n).num_rows for n in range(reader.metadata.num_row_groups)]
-            groups = [range(len(counts))] if whole or not counts else [range(n, n + 1) for n in range(len(counts))]
-            start = 0
-            for chosen in groups:
-                rows = sum(counts[n] for n in chosen)
-                wanted = _without(np.arange(start, start + rows, dtype=np.int64), deleted)
-                yield _read(reader, file, columns, list(chosen), start, wanted, positions=positions)
-                start += rows
-    except OSError as error:
-        raise storage_error(error, file.path, dict(storage.options)) from error
+    with _opened(storage, file) as opened:
+        deleted = opened.deleted
+        counts = opened.row_counts
+        groups = [range(len(counts))] if whole or not counts else [range(n, n + 1) for n in range(len(counts))]
+        start = 0
+        for chosen in groups:
+            rows = sum(counts[n] for n in chosen)
+            wanted = _live(start, rows, deleted)
+            yield _read(opened, columns, list(chosen), start, wanted, positions=positions)
+            start += rows
 
 
-def rows_at(storage: Storage, file: DataFile, columns: Sequence[FileColumn], wanted: Positions) -> pa.Table:
+def rows_at(
+    storage: Storage,
+    file: DataFile,
+    columns: Sequence[FileColumn],
+    wanted: Positions,
+    *,
+    cache: FileCache | None = None,
+) -> pa.Table:
     """Rows of `file` at `wanted` positions, deleted or not, within the file's snapshot bounds.
 
-    Only row groups that hold one of the positions are read.
+    Only row groups that hold one of the positions are read, those that `cache` has not.
     """
-    try:
-        with storage.open_input(file.path) as source:
-            reader = pq.ParquetFile(source)
-            ends = np.cumsum([reader.metadata.row_group(n).num_rows for n in range(reader.metadata.num_row_groups)])
-            chosen = np.unique(np.searchsorted(ends, wanted, side="right")).tolist()
-            parts: list[pa.Table] = []
-            for group in chosen:
-                start = int(ends[group - 1]) if group else 0
-                inside = wanted[(wanted >= start) & (wanted < ends[group])]
-                parts.append(_read(reader, file, columns, [group], start, inside))
-    except OSError as error:
-        raise storage_error(error, file.path, dict(storage.options)) from error
+    parts: list[pa.Table] = []
+    with _opened(storage, file, cache) as opened:
+        ends = np.cumsum(opened.row_counts)
+        for group in np.unique(np.searchsorted(ends, wanted, side="right")).tolist():
+            start = int(ends[group - 1]) if group else 0
+            inside = wanted[(wanted >= start) & (wanted < ends[group])]
+            parts.append(_read(opened, columns, [group], start, inside))
     return pa.concat_tables(parts) if parts else empty_rows(columns)
-
-
-@dataclass(slots=True)
-class ColumnCache:
-    """Columns of row groups, kept while several searches look through the same files.
-
-    Attributes:
-        limit: Bytes kept at most; what comes later is read anew each time.
-    """
-
-    limit: int
-    _columns: dict[tuple[str, int, str], pa.ChunkedArray] = field(
-        default_factory=dict[tuple[str, int, str], pa.ChunkedArray]
-    )
-    _bytes: int = 0
-
-    def read(self, reader: pq.ParquetFile, path: str, group: int, names: Sequence[str]) -> pa.Table:
-        """Columns of one row group of the file at `path`."""
-        found = {name: self._columns.get((path, group, name)) for name in names}
-        missing = [name for name, column in found.items() if column is None]
-        if missing:
-            stored = reader.read_row_group(group, columns=missing)
-            found |= {name: stored.column(name) for name in missing}
-            if self._bytes + stored.nbytes <= self.limit:
-                self._bytes += stored.nbytes
-                self._columns |= {(path, group, name): stored.column(name) for name in missing}
-        return pa.table(found)
 
 
 @dataclass(frozen=True)
@@ -130,14 +104,19 @@ class Wanted:
 
     def only(self, rows: pa.Table) -> pa.Table:
         """The wanted ones of some rows that have all the columns looked at."""
-        found = rows.filter(self.mask(rows))
+        places = self.places(rows)
+        return rows if len(places) == rows.num_rows else rows.take(pa.array(places))
+
+    def places(self, rows: pa.Table) -> Positions:
+        """Numbers of the wanted ones, from 0 and ascending, among some rows that have all the columns looked at."""
+        places = np.flatnonzero(self.mask(rows).to_numpy(zero_copy_only=False)).astype(np.int64, copy=False)
         for combination in self.combinations:
-            if found.num_rows:
+            if len(places):
                 names = combination.column_names
-                numbered = found.select(names).append_column(_ROW, pa.array(np.arange(found.num_rows)))
+                numbered = rows.select(names).take(pa.array(places)).append_column(_ROW, pa.array(places))
                 kept = numbered.join(combination, names, join_type="left semi", use_threads=False)
-                found = found.take(pa.array(np.sort(kept.column(_ROW).to_numpy())))
-        return found
+                places = np.sort(kept.column(_ROW).to_numpy())
+        return places
 
     @cached_property
     def sorted(self) -> Mapping[str, list[Any]]:
@@ -157,7 +136,7 @@ def matching_rows(
     wanted: Wanted,
     *,
     positions: bool = False,
-    cache: ColumnCache | None = None,
+    cache: FileCache | None = None,
 ) -> Iterator[pa.Table]:
     """Rows of `file` that a reader sees and that are wanted, in one table per row group that holds some.
 
@@ -172,22 +151,17 @@ def matching_rows(
         positions: Add `__pgt_file_id` and `__pgt_position`.
         cache: Keeps what is read for the next search.
     """
-    try:
-        deleted = deleted_positions(storage, file)
-        with storage.open_input(file.path) as source:
-            reader = pq.ParquetFile(source)
-            start = 0
-            for group in range(reader.metadata.num_row_groups):
-                rows = reader.metadata.row_group(group).num_rows
-                if _may_hold(reader.metadata.row_group(group), keys, wanted):
-                    live = _without(np.arange(start, start + rows, dtype=np.int64), deleted)
-                    looked_at = _read(reader, file, keys, [group], start, live, positions=True, cache=cache)
-                    places = wanted.only(looked_at).column(POSITION_COLUMN).to_numpy()
-                    if len(places):
-                        yield _read(reader, file, columns, [group], start, places, positions=positions, cache=cache)
-                start += rows
-    except OSError as error:
-        raise storage_error(error, file.path, dict(storage.options)) from error
+    with _opened(storage, file, cache) as opened:
+        start = 0
+        for group, rows in enumerate(opened.row_counts):
+            if _may_hold(opened.metadata.row_group(group), keys, wanted):
+                places = wanted.places(opened.table([group], keys, rows))
+                live = _without(places + start, opened.deleted)
+                if len(live):
+                    found = _read(opened, columns, [group], start, live, positions=positions)
+                    if found.num_rows:
+                        yield found
+            start += rows
 
 
 def _may_hold(group: pq.RowGroupMetaData, keys: Sequence[FileColumn], wanted: Wanted) -> bool:
@@ -210,49 +184,118 @@ def empty_rows(columns: Sequence[FileColumn]) -> pa.Table:
     return pa.schema([pa.field(column.name, arrow_type(column.type)) for column in columns]).empty_table()
 
 
+@dataclass
+class _OpenFile:
+    """A data file of which is read what is not in the cache; it is opened when the first such read comes."""
+
+    storage: Storage
+    file: DataFile
+    cache: FileCache | None
+    resources: ExitStack
+
+    @cached_property
+    def reader(self) -> pq.ParquetFile:
+        return pq.ParquetFile(self.resources.enter_context(self.storage.open_input(self.file.path)))
+
+    @cached_property
+    def metadata(self) -> pq.FileMetaData:
+        if self.cache is None:
+            return self.reader.metadata
+        return self.cache.metadata(self.file, lambda: self.reader.metadata)
+
+    @cached_property
+    def row_counts(self) -> list[int]:
+        return [self.metadata.row_group(n).num_rows for n in range(self.metadata.num_row_groups)]
+
+    @cached_property
+    def deleted(self) -> Positions:
+        if self.cache is None:
+            return deleted_positions(self.storage, self.file)
+        return self.cache.deleted(self.storage, self.file)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether only rows of some snapshots count."""
+        return self.file.rows_after is not None or self.file.rows_upto is not None
+
+    def table(
+        self, groups: list[int], columns: Sequence[FileColumn], rows: int, keep: pa.Array | None = None
+    ) -> pa.Table:
+        """Columns of row groups with so many rows in all, of all rows or of those at the places in `keep`."""
+        count = rows if keep is None else len(keep)
+        stored = self._stored(groups, {column.source: column for column in columns if column.source is not None})
+        arrays = [_column(stored, column, keep, count) for column in columns]
+        return pa.Table.from_arrays(arrays, names=[column.name for column in columns])
+
+    def snapshots(self, groups: list[int]) -> pa.ChunkedArray:
+        """The snapshot that each row of a partial file is from."""
+        return self._stored(groups, {SNAPSHOT_COLUMN: _SNAPSHOTS})[SNAPSHOT_COLUMN]
+
+    def _stored(self, groups: list[int], columns: Mapping[str, FileColumn]) -> Mapping[str, pa.ChunkedArray]:
+        if not columns or not groups:
+            return {}
+        if self.cache is None or len(groups) != 1:
+            table = self.reader.read_row_groups(groups, columns=sorted(columns))
+            return {name: table.column(name) for name in columns}
+        (group,), cache = groups, self.cache
+        rows = self.row_counts[group]
+        return {
+            name: cache.column(
+                self.file, group, rows, (name, str(arrow_type(column.type))), lambda c=column: self._converted(group, c)
+            )
+            for name, column in columns.items()
+        }
+
+    def _converted(self, group: int, column: FileColumn) -> pa.ChunkedArray:
+        stored = self.reader.read_row_group(group, columns=[column.source]).column(column.source)
+        return pa.chunked_array([from_file(chunk, column.type) for chunk in stored.chunks], arrow_type(column.type))
+
+
+_SNAPSHOTS: Final = FileColumn(SNAPSHOT_COLUMN, INT64, SNAPSHOT_COLUMN)
+
+
+@contextmanager
+def _opened(storage: Storage, file: DataFile, cache: FileCache | None = None) -> Iterator[_OpenFile]:
+    with ExitStack() as resources:
+        try:
+            yield _OpenFile(storage, file, cache, resources)
+        except OSError as error:
+            raise storage_error(error, file.path, dict(storage.options)) from error
+
+
 def _read(
-    reader: pq.ParquetFile,
-    file: DataFile,
+    opened: _OpenFile,
     columns: Sequence[FileColumn],
     groups: list[int],
     start: int,
     wanted: Positions,
     *,
     positions: bool = False,
-    cache: ColumnCache | None = None,
 ) -> pa.Table:
     """Rows at `wanted` positions out of consecutive row groups, the first of which begins at position `start`."""
-    bounded = file.rows_after is not None or file.rows_upto is not None
-    sources = {column.source for column in columns if column.source is not None}
-    if bounded:
-        sources.add(SNAPSHOT_COLUMN)
-    stored: pa.Table | None = None
-    if sources and groups:
-        names = sorted(sources)
-        if cache is not None and len(groups) == 1:
-            stored = cache.read(reader, file.path, groups[0], names)
-        else:
-            stored = reader.read_row_groups(groups, columns=names)
-    total = sum(reader.metadata.row_group(n).num_rows for n in groups)
-    if bounded and stored is not None:
-        wanted = wanted[_within(stored.column(SNAPSHOT_COLUMN), file)[wanted - start]]
+    file = opened.file
+    if opened.is_bounded and groups:
+        wanted = wanted[_within(opened.snapshots(groups), file)[wanted - start]]
+    total = sum(opened.row_counts[n] for n in groups)
     keep = None if len(wanted) == total else pa.array(wanted - start)
-    arrays = [_column(stored, column, keep, len(wanted)) for column in columns]
-    names = [column.name for column in columns]
+    rows = opened.table(groups, columns, total, keep)
     if positions:
-        arrays += [pa.repeat(pa.scalar(file.id, pa.int64()), len(wanted)), pa.array(wanted, pa.int64())]
-        names += [FILE_ID_COLUMN, POSITION_COLUMN]
-    if not arrays:
+        ids = pa.repeat(pa.scalar(file.id, pa.int64()), len(wanted))
+        arrays = [*rows.columns, ids, pa.array(wanted, pa.int64())]
+        return pa.Table.from_arrays(arrays, names=[*rows.column_names, FILE_ID_COLUMN, POSITION_COLUMN])
+    if not columns:
         # A table without columns still has a number of rows; Arrow keeps it only through a column that is dropped.
         return pa.table({"n": pa.nulls(len(wanted))}).select([])
-    return pa.Table.from_arrays(arrays, names=names)
+    return rows
 
 
-def _column(stored: pa.Table | None, column: FileColumn, keep: pa.Array | None, rows: int) -> pa.Array:
+def _column(
+    stored: Mapping[str, pa.ChunkedArray], column: FileColumn, keep: pa.Array | None, rows: int
+) -> pa.Array | pa.ChunkedArray:
     kind = arrow_type(column.type)
-    if column.source is None or stored is None:
+    if column.source is None or column.source not in stored:
         return pa.nulls(rows, kind) if column.default is None else pa.repeat(pa.scalar(column.default, kind), rows)
-    values = stored.column(column.source)
+    values = stored[column.source]
     if keep is not None:
         values = values.take(keep)
     chunks = [from_file(chunk, column.type) for chunk in values.chunks]
@@ -269,7 +312,15 @@ def _within(snapshots: pa.ChunkedArray, file: DataFile) -> np.ndarray:
     return inside
 
 
+def _live(start: int, rows: int, deleted: Positions) -> Positions:
+    """So many consecutive positions from `start` on, but for the deleted ones."""
+    inside = deleted[(deleted >= start) & (deleted < start + rows)]
+    return np.delete(np.arange(start, start + rows, dtype=np.int64), inside - start)
+
+
 def _without(positions: Positions, deleted: Positions) -> Positions:
-    first, last = (positions[0], positions[-1]) if len(positions) else (0, -1)
-    inside = deleted[(deleted >= first) & (deleted <= last)]
-    return np.delete(positions, inside - first) if len(inside) else positions
+    """Ascending positions but for the deleted ones."""
+    if not len(deleted) or not len(positions):
+        return positions
+    place = np.searchsorted(deleted, positions).clip(max=len(deleted) - 1)
+    return positions[deleted[place] != positions]

@@ -30,8 +30,9 @@ from pgtrickle_assets.lake.arrow_read import (
     read_table_arrow,
 )
 from pgtrickle_assets.lake.consolidate import consolidate
+from pgtrickle_assets.lake.file_cache import FileCache
 from pgtrickle_assets.lake.model import WEIGHT_COLUMN, DeltaPlan, LakeTable, ScanPlan
-from pgtrickle_assets.lake.parquet_read import ColumnCache, Wanted
+from pgtrickle_assets.lake.parquet_read import Wanted
 from pgtrickle_assets.lake.spark_collect import collect
 from pgtrickle_assets.lake.spark_columns import quoted_name
 from pgtrickle_assets.lake.spark_read import read_delta, read_table
@@ -53,7 +54,7 @@ _FEW_ROWS = 64
 """A table of up to this many rows is given to Spark once and whole, rather than once for every set of keys."""
 
 _CACHED_BYTES = 384 << 20
-"""Columns that a refresh looks through more than once are kept up to this size."""
+"""Columns that a refresh reads are kept in memory up to this size."""
 
 _LOOKED_UP_PER_ROW = 4
 """Spark looks for values by column; so many times the rows that may stay come to the driver to be looked at closer."""
@@ -104,7 +105,7 @@ class Relations:
         self._deltas = dict(deltas or {})
         self._scans = {(relation, False): scan for relation, scan in (new_scans or {}).items()}
         self._bounded: set[tuple[str, bool]] = set()
-        self._cache = ColumnCache(_CACHED_BYTES)
+        self._cache = FileCache(_CACHED_BYTES, lake.column_files)
         self._rows: dict[str, pa.Table | DataFrame] = {}
         self.jobs = 0
         self._local: dict[_LocalKey, dict[Version | None, pa.Table] | None] = {}
@@ -149,7 +150,7 @@ class Relations:
         if relation not in self._rows:
             plan, columns = self.delta_plan(relation), self._columns(relation)
             if is_small(plan, self._small_delta_rows):
-                self._rows[relation] = read_delta_arrow(plan, columns, storage_options=self._options)
+                self._rows[relation] = read_delta_arrow(plan, columns, storage_options=self._options, cache=self._cache)
             else:
                 frame = read_delta(self._spark, plan, columns, storage_options=self._options)
                 self._rows[relation] = self.keep(frame)

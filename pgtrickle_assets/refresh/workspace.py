@@ -11,6 +11,7 @@ from pgtrickle_assets.capture.postgres import PostgresSource
 from pgtrickle_assets.connections import Connections
 from pgtrickle_assets.control.migrations import migrate
 from pgtrickle_assets.lake.catalog import Lake
+from pgtrickle_assets.lake.file_cache import ColumnFiles
 from pgtrickle_assets.refresh.definition import Definition, define
 from pgtrickle_assets.refresh.mirrors import Mirror, MirrorCapture, MirroredSource
 from pgtrickle_assets.type_names import parse_numeric
@@ -55,7 +56,8 @@ class Workspace:
         """
         connections = Connections(project, settings)
         location = connections.lake_location()
-        lake = Lake.bootstrap(location)
+        limit = settings.column_cache_bytes
+        lake = Lake.bootstrap(location, ColumnFiles(connections.home / "cache", limit) if limit else None)
         try:
             migrate(location.catalog_dsn)
             sources = {

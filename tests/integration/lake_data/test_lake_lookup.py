@@ -7,8 +7,9 @@ import pytest
 from zsets import multiset
 
 from pgtrickle_assets.lake.arrow_read import find_rows_arrow, read_table_arrow
+from pgtrickle_assets.lake.file_cache import FileCache
 from pgtrickle_assets.lake.parquet_columns import file_columns, table_columns
-from pgtrickle_assets.lake.parquet_read import ColumnCache, Wanted, matching_rows
+from pgtrickle_assets.lake.parquet_read import Wanted, matching_rows
 from pgtrickle_assets.lake.storage import storage_for
 
 SCRIPT = (
@@ -57,7 +58,7 @@ def test_wanted_rows_are_those_that_a_filter_keeps(lake: object, wanted: Wanted)
 def test_searches_that_share_what_they_read_find_the_same(lake: object, limit: int) -> None:
     lake.sql(*SCRIPT)  # type: ignore[attr-defined]
     scan = lake.scan("t")  # type: ignore[attr-defined]
-    cache = ColumnCache(limit)
+    cache = FileCache(limit)
     for columns in (["id", "name"], ["day", "tags", "late"], ["name", "id", "price"]):
         for wanted in (Wanted({"id": IDS}), Wanted({"name": NAMES}), Wanted({"id": IDS, "name": NAMES})):
             alone = find_rows_arrow(scan, columns, wanted, 20_000)
@@ -77,9 +78,9 @@ def test_row_groups_that_cannot_hold_a_key_are_not_opened(lake: object) -> None:
     looked_at: list[int] = []
 
     class Counting(Wanted):
-        def only(self, rows: pa.Table) -> pa.Table:
+        def mask(self, rows: pa.Table) -> pa.Array:
             looked_at.append(rows.num_rows)
-            return super().only(rows)
+            return super().mask(rows)
 
     wanted = Counting({"id": pa.array([7000], pa.int64())})
     found = pa.concat_tables(matching_rows(storage, largest, columns, columns, wanted))
