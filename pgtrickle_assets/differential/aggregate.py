@@ -28,7 +28,7 @@ from pgtrickle_assets.differential.expressions import (
     same,
 )
 from pgtrickle_assets.differential.state import TOUCHED, State, of_affected
-from pgtrickle_assets.differential.view import Relation, View, grouped, joined, project
+from pgtrickle_assets.differential.view import View, grouped, joined, project
 from pgtrickle_assets.query.plan import (
     AggregateCall,
     Call,
@@ -112,7 +112,13 @@ class AggregateState(State):
         if delta is None:
             return None
         change = _Change.of(self, derivation, delta)
-        groups = change.groups(change.partial(delta))
+        partial, stored = change.partial(delta), self.stored(derivation)
+        if self.relation.name not in derivation.small:
+            kept = derivation.materialize(partial, (*self.key_columns, *change.calls), self.rule)
+            partial = kept.scan(derivation.ids)
+            if self.keys:
+                stored = of_affected(derivation, stored, [(key, key) for key in self.key_columns], kept)
+        groups = change.groups(partial, stored)
         if change.losses:
             groups = change.rescanned(groups)
         return change.signed(groups)
@@ -152,7 +158,16 @@ class _Change:
         """Whether an extremum may have gone."""
         return bool(self.lost)
 
-    def partial(self, delta: View) -> Relation:
+    @property
+    def calls(self) -> tuple[Column, ...]:
+        """What `partial` computes beside the keys."""
+        return tuple(
+            column
+            for i in (component.column.id for component in self.state.components)
+            for column in (self.added[i], *([self.lost[i]] if i in self.lost else ()))
+        )
+
+    def partial(self, delta: View) -> View:
         """Per group, what the delta adds to each sum, and the extrema of what came and of what went."""
         state, ids = self.state, self.derivation.ids
         if any(component.needs_unit_weights for component in state.components):
@@ -176,17 +191,16 @@ class _Change:
                 calls.append((lost, component.kind))
         rows = project(View(delta.node, delta.columns), items, ids)
         aggregates = [(c, AggregateCall(function, (rows.ref(c),), c.type)) for c, function in calls]
-        totals = grouped(rows, state.key_columns, aggregates, ids)
-        columns = (*state.key_columns, *(column for column, _ in calls))
-        return self.derivation.materialize(totals, columns, state.rule)
+        return grouped(rows, state.key_columns, aggregates, ids)
 
-    def groups(self, partial: Relation) -> View:
-        """Per affected group its old and its candidate new components, and whether it must be rescanned."""
+    def groups(self, change: View, stored: View) -> View:
+        """Per affected group its old and its candidate new components, and whether it must be rescanned.
+
+        Args:
+            change: See `partial`.
+            stored: The old components of the affected groups, or of all.
+        """
         state, ids = self.state, self.derivation.ids
-        stored = state.stored(self.derivation)
-        if state.keys:
-            stored = of_affected(self.derivation, stored, [(key, key) for key in state.key_columns], partial)
-        change = partial.scan(ids)
         both = joined("left", change, stored, [same(change.ref(k), stored.ref(k)) for k in state.key_columns])
         before = View(both.node, {c.column.id: both.columns[c.column.id] for c in state.components})
         items: Items = [(key, change.ref(key)) for key in state.key_columns]

@@ -20,12 +20,14 @@ DeltaRule = Callable[["Derivation", Node], View | None]
 class Derivation:
     """Collects the steps that bring a plan from its old to its new state.
 
-    `rules` maps a node type to the function that gives the delta of such a node; None stands for "no change".
+    `rules` maps a node type to the function that gives the delta of such a node; None stands for "no change". `small`
+    are state relations with so few rows that reading them whole costs less than a step that finds the affected ones.
     """
 
     changes: dict[str, InputChange]
     ids: IdGenerator
     rules: Mapping[type[Node], DeltaRule]
+    small: frozenset[str] = frozenset()
     steps: list[Step] = field(default_factory=list[Step])
     _deltas: dict[int, tuple[Node, View | None]] = field(default_factory=dict[int, tuple[Node, View | None]])
     _shared: dict[int, tuple[Node, Relation | None]] = field(default_factory=dict[int, tuple[Node, Relation | None]])

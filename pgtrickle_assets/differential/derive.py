@@ -107,12 +107,13 @@ class MaintenancePlan:
             self._emit_result(derivation, read_current(root, derivation.ids), "full")
         return tuple(derivation.steps)
 
-    def delta_steps(self, changes: Mapping[str, InputChange]) -> tuple[Step, ...]:
+    def delta_steps(self, changes: Mapping[str, InputChange], small: frozenset[str] = frozenset()) -> tuple[Step, ...]:
         """Steps that compute the Z-set deltas of state relations and result.
 
         Args:
             changes: What the delta of each input holds, by the keys of `QueryPlan.inputs`; an input that is left out is
                 unchanged and read in one version only.
+            small: State relations with so few rows that they are better read whole.
 
         Returns:
             The steps in order; none when no input changed. State relations without a step are unchanged.
@@ -120,17 +121,17 @@ class MaintenancePlan:
         Raises:
             ValueError: The plan is not differential.
         """
-        return tuple(self._derivation(changes).steps)
+        return tuple(self._derivation(changes, small).steps)
 
     def part_steps(
-        self, changes: Mapping[str, InputChange], parts: Sequence[Node]
+        self, changes: Mapping[str, InputChange], parts: Sequence[Node], small: frozenset[str] = frozenset()
     ) -> tuple[tuple[Step, ...] | None, ...]:
         """For parts of the lowered plan, steps that compute their deltas, each in a step of role `result`, last.
 
-        They read what the steps of `delta_steps` with the same changes put out, and what the parts before them did. The
-        Z-set of a part is named `part_1` and so on; a part that did not change has None.
+        They read what the steps of `delta_steps` with the same arguments put out, and what the parts before them did.
+        The Z-set of a part is named `part_1` and so on; a part that did not change has None.
         """
-        derivation = self._derivation(changes)
+        derivation = self._derivation(changes, small)
         found: list[tuple[Step, ...] | None] = []
         for number, part in enumerate(parts, start=1):
             start = len(derivation.steps)
@@ -142,10 +143,10 @@ class MaintenancePlan:
             found.append(None if delta is None else tuple(derivation.steps[start:]))
         return tuple(found)
 
-    def _derivation(self, changes: Mapping[str, InputChange]) -> Derivation:
+    def _derivation(self, changes: Mapping[str, InputChange], small: frozenset[str]) -> Derivation:
         if self.lowered is None:
             raise ValueError("a plan with reasons against it has no delta steps")
-        derivation = Derivation(dict(changes), self._ids(), DELTA_RULES)
+        derivation = Derivation(dict(changes), self._ids(), DELTA_RULES, small)
         for state in self.lowered.states:
             change = state.change(derivation)
             if change is not None:

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from pgtrickle_assets.refresh.definition import Definition
     from pgtrickle_assets.refresh.partition_filter import Selection
 
+_SMALL_STATE_ROWS = 5_000
+"""Up to so many rows of a state are handed to Spark in less time than a job takes that finds those affected."""
+
 
 @dataclass(slots=True)
 class Computation:
@@ -130,7 +133,7 @@ class Preparation:
         maintenance = self.definition.maintenance
         inputs = [window.relation for window in self.windows]
         changes = {relation: self._catalog_change(relation) for relation in inputs}
-        steps = maintenance.delta_steps(changes)
+        steps = maintenance.delta_steps(changes, self._small_states)
         session = self.spark()
         parts = self._operator_steps(changes)
         read_by = [*steps, *(step for own in parts.values() for step in own)]
@@ -158,7 +161,7 @@ class Preparation:
             return Computation(unread, seconds={"delta": monotonic() - started})
         read = monotonic() - started
         runner = StepsRunner(session, relations, collect=is_small, measures=self._step_measures)
-        outputs = runner.run(self._selected(maintenance.delta_steps(changes)))
+        outputs = runner.run(self._selected(maintenance.delta_steps(changes, self._small_states)))
         self._measure_operators(changes, StepsRunner(session, relations, collect=is_small))
         return Computation(
             choice,
@@ -182,7 +185,9 @@ class Preparation:
         nodes = operator_nodes(self.definition.maintenance)
         # Inputs come after their readers in the listing, and are computed first.
         numbers = sorted(nodes, reverse=True)
-        steps = self.definition.maintenance.part_steps(changes, [nodes[number] for number in numbers])
+        steps = self.definition.maintenance.part_steps(
+            changes, [nodes[number] for number in numbers], self._small_states
+        )
         return {number: own or () for number, own in zip(numbers, steps, strict=True)}
 
     def _measure_operators(self, changes: Mapping[str, InputChange], runner: StepsRunner) -> None:
@@ -270,6 +275,11 @@ class Preparation:
     @cached_property
     def _new_scans(self) -> dict[str, ScanPlan]:
         return {relation: self.lake.scan(stored.new) for relation, stored in self._stored.items()}
+
+    @property
+    def _small_states(self) -> frozenset[str]:
+        states = (target for target in self.definition.tables if target in self._new_scans)
+        return frozenset(target for target in states if self._new_scans[target].row_count <= _SMALL_STATE_ROWS)
 
     def _current(self) -> dict[str, StoredRelation]:
         names = {str(table): table for table in self.definition.inputs}
