@@ -7,6 +7,8 @@ out nor change the values.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from pgtrickle_assets.differential.expressions import equalities
 from pgtrickle_assets.differential.steps import KeyPart, Limits, Restriction, ValueRange
 from pgtrickle_assets.query.plan import (
@@ -51,7 +53,9 @@ _MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 def restrictions(query: Node) -> tuple[Restriction, ...]:
     """Restrictions that the joins of a query imply, also of small scans by large ones: the executor knows sizes."""
     found = [restriction for node in walk(query) if isinstance(node, Join) for restriction in _of_join(node)]
-    return tuple(dict.fromkeys(found))
+    times = Counter(node for node in walk(query) if isinstance(node, Scan))
+    # A scan that occurs twice is read once, for both.
+    return tuple(dict.fromkeys(restriction for restriction in found if times[restriction.scan] == 1))
 
 
 def value_ranges(query: Node) -> tuple[ValueRange, ...]:
@@ -78,6 +82,9 @@ def _collect_filters(
             _collect_filters(node.child, (*above, *conjuncts(node.predicate)), found)
         case Scan():
             found.setdefault(node, []).append(above)
+        case Join() if node.kind in ("semi", "anti"):
+            _collect_filters(node.left, above, found)
+            _collect_filters(node.right, (), found)
         case _:
             for child in children(node):
                 _collect_filters(child, (), found)

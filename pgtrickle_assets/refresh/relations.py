@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 _VIEW_NUMBERS = itertools.count(1)
 _KEY = "__pgt_key"
-_FEW_ROWS = 64
+FEW_ROWS = 64
 """A table of up to this many rows is given to Spark once and whole, rather than once for every set of keys."""
 
 _CACHED_BYTES = 384 << 20
@@ -118,6 +118,14 @@ class Relations:
     def is_stored(self, scan: Scan) -> bool:
         """Whether a scan reads files of the lake, and not a delta or the output of a step."""
         return not self._reads_rows(scan)
+
+    def is_table(self, scan: Scan) -> bool:
+        """Whether a scan reads a stored relation or its delta, and not the output of a step."""
+        return scan.relation in self._stored
+
+    def stored_rows(self, relation: str) -> int:
+        """Rows of a stored relation at the end of its window, by the catalog."""
+        return self.scan_plan(relation, Version.NEW).row_count
 
     def delta_plan(self, relation: str) -> DeltaPlan:
         """What changed in a stored relation over its window, by the catalog."""
@@ -198,11 +206,21 @@ class Relations:
             read[None] = rows if delta is None else pa.concat_tables([rows, delta])
         return read[None]
 
-    def view(self, scan: Scan, filters: tuple[ScanFilter, ...] = ()) -> str:
-        """Quoted name of the temporary view for a scan."""
-        if not self._reads_rows(scan) and self.scan_plan(scan.relation, scan.version).row_count <= _FEW_ROWS:
+    def view(self, scan: Scan, filters: tuple[ScanFilter, ...] = (), rows: pa.Table | None = None) -> str:
+        """Quoted name of the temporary view for a scan.
+
+        Args:
+            scan: The scan.
+            filters: Outside of which its rows do not matter.
+            rows: What to give to Spark instead.
+        """
+        if (
+            rows is None
+            and not self._reads_rows(scan)
+            and self.scan_plan(scan.relation, scan.version).row_count <= FEW_ROWS
+        ):
             filters = ()
-        local = self.local_rows(scan, filters)
+        local = self.local_rows(scan, filters) if rows is None else rows
         # The same rows are given to Spark once, whoever asks for them.
         key = (scan.relation, scan.version, filters) if local is None else id(local)
         if key not in self._views:

@@ -17,7 +17,7 @@ from pgtrickle_assets.query.arrow_types import arrow_type
 from pgtrickle_assets.query.render import render
 from pgtrickle_assets.query.rewrite import scans
 from pgtrickle_assets.refresh.relations import Relations, is_arrow
-from pgtrickle_assets.refresh.scan_filters import ScanFilterSearch
+from pgtrickle_assets.refresh.scan_filters import Reading, ScanFilterSearch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pgtrickle_assets.differential.steps import Step
     from pgtrickle_assets.query.plan import Node, Scan
     from pgtrickle_assets.query.types import ColumnSchema
-    from pgtrickle_assets.refresh.key_filter import ScanFilter
 
 
 def needed_columns(steps: Iterable[Step]) -> dict[str, frozenset[str]]:
@@ -130,12 +129,12 @@ class StepsRunner:
 
     def _rows(self, step: Step, *, is_read_later: bool) -> pa.Table | DataFrame:
         query = simplify(step.query, self.relations.is_empty)
-        filters = {} if query is None else self._search.filters(query)
+        readings = {} if query is None else self._search.readings(query)
         if query is not None:
-            query = simplify(query, lambda scan: self._is_empty_within(scan, filters.get(scan, ())))
+            query = simplify(query, lambda scan: readings[scan].is_empty)
         if query is None:
             return empty_rows(step.columns, weighted=step.weighted)
-        sql, is_small = self._statement(step, query, filters)
+        sql, is_small = self._statement(step, query, readings)
         if not self.collect:
             frame = self.spark.sql(sql)
             return self.relations.keep(frame) if is_read_later else frame
@@ -143,18 +142,13 @@ class StepsRunner:
         self.relations.planning.plan(one_task=is_small)
         return collect(self.spark.sql(sql))
 
-    def _is_empty_within(self, scan: Scan, filters: tuple[ScanFilter, ...]) -> bool:
-        """Whether no row of a scan can matter; only where that is asked of few rows."""
-        rows = self.relations.local_rows(scan, filters) if filters else None
-        return rows is not None and not rows.num_rows
-
-    def _statement(self, step: Step, query: Node, filters: Mapping[Scan, tuple[ScanFilter, ...]]) -> tuple[str, bool]:
+    def _statement(self, step: Step, query: Node, readings: Mapping[Scan, Reading]) -> tuple[str, bool]:
         """The SQL of a step, and whether all it reads is little."""
         names = [column.name for column in step.columns]
         if step.weighted:
             names.append(WEIGHT_COLUMN)
         output = [(column.id, name) for column, name in zip(query.output, names, strict=True)]
-        views = {scan: self.relations.view(scan, filters.get(scan, ())) for scan in scans(query)}
+        views = {scan: self.relations.view(scan, readings[scan].filters, readings[scan].rows) for scan in scans(query)}
         is_small = self.collect and not any(self.relations.is_large(name) for name in views.values())
         sql = render(query, "spark", views.__getitem__, output, one_task=is_small)
         self.statements.append((step.target, sql))

@@ -155,7 +155,8 @@ def refresh_set(cycle: int, churn: float, scale: float, table: Callable[[str], s
         f"UPDATE {lineitem} SET l_partkey = l_partkey % {parts} + 1 WHERE {lines(5)}",
         f"UPDATE {lineitem} SET l_suppkey = l_suppkey % {suppliers} + 1 WHERE {lines(6)}",
         f"UPDATE {lineitem} SET l_shipdate = l_shipdate + 40, l_receiptdate = l_receiptdate - 20 WHERE {lines(7)}",
-        f"UPDATE {lineitem} SET l_extendedprice = l_extendedprice + 0.01, l_discount = 0.06 WHERE {lines(8)}",
+        f"UPDATE {lineitem} SET l_extendedprice = l_extendedprice + 0.01, l_discount = 0.06, l_quantity = 5, "
+        f"l_shipmode = 'AIR', l_shipinstruct = 'DELIVER IN PERSON' WHERE {lines(8)}",
         f"UPDATE {lineitem} SET l_quantity = 51 - l_quantity, l_shipmode = 'MAIL' WHERE {lines(9)}",
         f"UPDATE {table('customer')} SET c_nationkey = (c_nationkey + 1) % 25 "
         f"WHERE {chosen('c_custkey', 'customer', 1 / 2, 1)}",
@@ -165,7 +166,8 @@ def refresh_set(cycle: int, churn: float, scale: float, table: Callable[[str], s
         f"UPDATE {table('supplier')} SET s_acctbal = s_acctbal + 1 WHERE {chosen('s_suppkey', 'supplier', 1 / 2, 2)}",
         f"UPDATE {table('partsupp')} SET ps_supplycost = ps_supplycost + 1.25, ps_availqty = ps_availqty + 1 "
         f"WHERE {chosen('ps_partkey', 'part', 1, 1)}",
-        f"UPDATE {table('part')} SET p_size = p_size % 50 + 1 WHERE {chosen('p_partkey', 'part', 1 / 2, 1)}",
+        f"UPDATE {table('part')} SET p_size = p_size % 50 + 1, p_brand = 'Brand#12', p_container = 'SM CASE' "
+        f"WHERE {chosen('p_partkey', 'part', 1 / 2, 1)}",
         f"UPDATE {table('part')} SET p_type = 'PROMO BRUSHED STEEL', p_container = 'MED BOX' "
         f"WHERE {chosen('p_partkey', 'part', 1 / 2, 2)}",
     ]
