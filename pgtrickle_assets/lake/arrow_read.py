@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from pgtrickle_assets.lake.consolidate import consolidate, union_weighted
 from pgtrickle_assets.lake.deletes import Positions, deleted_positions
-from pgtrickle_assets.lake.file_cache import FileCache
+from pgtrickle_assets.lake.file_cache import LARGE_ROWS, FileCache
 from pgtrickle_assets.lake.model import DataFile, DeltaPlan, LakeColumn, ScanPlan
 from pgtrickle_assets.lake.parquet_columns import arrow_schema, file_columns, inlined_table, table_columns
 from pgtrickle_assets.lake.parquet_read import (
@@ -135,10 +135,13 @@ def find_rows_arrow(
     chosen, keys = table_columns(scan.table, columns), table_columns(scan.table, list(wanted.values))
     storage = storage_for(scan.table.path, storage_options)
     parts = [_inlined(scan, chosen, keys, wanted)]
-    found = parts[0].num_rows
+    large = scan.files
+    if cache is not None:
+        large = tuple(file for file in scan.files if file.record_count >= LARGE_ROWS)
+        parts += _in_small_files(storage, scan.files, chosen, keys, wanted, cache)
+    found = sum(part.num_rows for part in parts)
     reads = [
-        lambda file=file: _matching(storage, file, chosen, keys, wanted, positions=False, cache=cache)
-        for file in scan.files
+        lambda file=file: _matching(storage, file, chosen, keys, wanted, positions=False, cache=cache) for file in large
     ]
     for part in _one_after_another(storage, reads):
         if found > limit:
@@ -146,6 +149,24 @@ def find_rows_arrow(
         parts.append(part)
         found += part.num_rows
     return None if found > limit else pa.concat_tables(parts)
+
+
+def _in_small_files(
+    storage: Storage,
+    files: Sequence[DataFile],
+    columns: Sequence[LakeColumn],
+    keys: Sequence[LakeColumn],
+    wanted: Wanted,
+    cache: FileCache,
+) -> list[pa.Table]:
+    """The wanted rows of the small ones of some files, which are read once and looked through as one."""
+    both = tuple(dict.fromkeys([*columns, *keys]))
+
+    def rows(file: DataFile) -> pa.Table:
+        return cache.rows(file, both, lambda: live_rows(storage, file, file_columns(both, file)))
+
+    tables = _read_all(storage, [lambda file=file: rows(file) for file in files if file.record_count < LARGE_ROWS])
+    return [wanted.only(pa.concat_tables(tables)).select([column.name for column in columns])] if tables else []
 
 
 def _inlined(scan: ScanPlan, columns: Sequence[LakeColumn], keys: Sequence[LakeColumn], wanted: Wanted) -> pa.Table:

@@ -23,11 +23,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pgtrickle_assets.lake.deletes import Positions, deleted_positions
-from pgtrickle_assets.lake.model import DataFile
+from pgtrickle_assets.lake.model import DataFile, LakeColumn
 from pgtrickle_assets.lake.storage import Storage
 
-_LARGE_ROWS: Final = 8192
-"""Columns of row groups with fewer rows are not worth a file of their own."""
+LARGE_ROWS: Final = 8192
+"""Files and row groups with fewer rows are read whole, and their columns are not worth files of their own."""
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _ABANDONED_SECONDS: Final = 3600.0
@@ -140,7 +140,7 @@ class FileCache:
     """What one refresh read of data files.
 
     Attributes:
-        limit: Bytes of columns kept in memory at most; what comes later is read anew each time.
+        limit: Bytes of rows and columns kept in memory at most; what comes later is read anew each time.
         files: Keeps large columns for other refreshes.
     """
 
@@ -151,7 +151,19 @@ class FileCache:
     _columns: dict[tuple[str, int, str, str], pa.ChunkedArray] = field(
         default_factory=dict[tuple[str, int, str, str], pa.ChunkedArray]
     )
+    _rows: dict[object, pa.Table] = field(default_factory=dict[object, pa.Table])
     _bytes: int = 0
+
+    def rows(self, file: DataFile, columns: tuple[LakeColumn, ...], read: Callable[[], pa.Table]) -> pa.Table:
+        """Columns of all rows of a file that a reader sees; read when they are not known."""
+        key = (file.id, file.deletes, file.inline_deletes, file.rows_after, file.rows_upto, columns)
+        if key in self._rows:
+            return self._rows[key]
+        found = read()
+        if self._bytes + found.nbytes <= self.limit:
+            self._bytes += found.nbytes
+            self._rows[key] = found
+        return found
 
     def metadata(self, file: DataFile, read: Callable[[], pq.FileMetaData]) -> pq.FileMetaData:
         """The footer of a file; read when it is not known."""
@@ -181,7 +193,7 @@ class FileCache:
         key = (file.path, group, *source)
         if key in self._columns:
             return self._columns[key]
-        files = self.files if rows >= _LARGE_ROWS else None
+        files = self.files if rows >= LARGE_ROWS else None
         name = "" if files is None else _key(file, group, source)
         found = None if files is None else files.read(name)
         if found is not None and len(found) == rows:
