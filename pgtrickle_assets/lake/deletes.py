@@ -55,6 +55,8 @@ def _positions(storage: Storage, file: DataFile) -> Positions:
         stored = _parquet(storage, file.deletes)
     else:
         raise LakeError(f"delete file {file.deletes.path} has the unknown format {file.deletes.format!r}")
+    if not len(inline) and bool(np.all(stored[1:] > stored[:-1])):
+        return stored
     return np.union1d(stored, inline)
 
 

@@ -8,13 +8,14 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from pgtrickle_assets.lake.deletes import Positions, deleted_positions
 from pgtrickle_assets.lake.file_cache import FileCache
@@ -27,6 +28,7 @@ from pgtrickle_assets.query.types import INT64
 FILE_ID_COLUMN: Final = "__pgt_file_id"
 POSITION_COLUMN: Final = "__pgt_position"
 _ROW: Final = "__pgt_row"
+_FLAGS: Final = 32 << 20
 
 
 def live_rows(storage: Storage, file: DataFile, columns: Sequence[FileColumn], *, positions: bool = False) -> pa.Table:
@@ -97,11 +99,6 @@ class Wanted:
     values: Mapping[str, pa.Array]
     combinations: tuple[pa.Table, ...] = ()
 
-    def mask(self, rows: pa.Table) -> pa.Array:
-        """Which rows have wanted values in each column."""
-        masks = [pc.is_in(rows.column(name), value_set=values) for name, values in self.values.items()]
-        return reduce(pc.and_, masks, pa.repeat(pa.scalar(True), rows.num_rows))
-
     def only(self, rows: pa.Table) -> pa.Table:
         """The wanted ones of some rows that have all the columns looked at."""
         places = self.places(rows)
@@ -109,7 +106,11 @@ class Wanted:
 
     def places(self, rows: pa.Table) -> Positions:
         """Numbers of the wanted ones, from 0 and ascending, among some rows that have all the columns looked at."""
-        places = np.flatnonzero(self.mask(rows).to_numpy(zero_copy_only=False)).astype(np.int64, copy=False)
+        places: Positions = np.arange(rows.num_rows)
+        # The column with the fewest values leaves the fewest rows to look at for the others.
+        for name in sorted(self.values, key=lambda name: len(self.values[name])):
+            column = rows.column(name)
+            places = places[self._holds(name, column if len(places) == len(column) else column.take(pa.array(places)))]
         for combination in self.combinations:
             if len(places):
                 names = combination.column_names
@@ -118,14 +119,49 @@ class Wanted:
                 places = np.sort(kept.column(_ROW).to_numpy())
         return places
 
+    def _holds(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
+        """Which values of a column are wanted."""
+        table = self._tables.get(name)
+        if table is None or column.null_count or column.type != self.values[name].type:
+            return pc.is_in(column, value_set=self.values[name]).to_numpy(zero_copy_only=False)
+        low, flags = table
+        # As unsigned numbers those below the least are beyond the greatest.
+        offsets = (_integers(column) - low).view(np.uint64)
+        return flags[np.minimum(offsets, np.uint64(len(flags) - 1))]
+
+    @cached_property
+    def _tables(self) -> Mapping[str, tuple[int, np.ndarray]]:
+        """For columns of whole numbers and dates that lie close together: the least, and a flag for it and each after.
+
+        A look into a table takes a tenth of the time of a look into a hash table. The last flag stands for all beyond.
+        """
+        found: dict[str, tuple[int, np.ndarray]] = {}
+        for name, values in self.values.items():
+            if not (pa.types.is_integer(values.type) or pa.types.is_date32(values.type)):
+                continue
+            numbers = _integers(values) if len(values) and not values.null_count else np.empty(0, np.int64)
+            if len(numbers) and int(numbers.max()) - int(numbers.min()) < _FLAGS:
+                low = int(numbers.min())
+                flags = np.zeros(int(numbers.max()) - low + 2, dtype=bool)
+                flags[numbers - low] = True
+                found[name] = low, flags
+        return found
+
     @cached_property
     def sorted(self) -> Mapping[str, list[Any]]:
         """The values of those columns whose least and greatest value every writer states exactly, in order."""
         return {
             name: sorted(values.to_pylist())
             for name, values in self.values.items()
-            if (pa.types.is_integer(values.type) or pa.types.is_date(values.type)) and not values.null_count
+            if (pa.types.is_integer(values.type) or pa.types.is_date32(values.type)) and not values.null_count
         }
+
+
+def _integers(values: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
+    """Whole numbers, or dates as days, none of them NULL."""
+    if pa.types.is_date32(values.type):
+        values = values.cast(pa.int32())
+    return values.to_numpy().astype(np.int64, copy=False)
 
 
 def matching_rows(

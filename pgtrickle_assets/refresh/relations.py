@@ -11,7 +11,8 @@ keys are not read, and Spark gets the rows themselves instead of files to open.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, TypeGuard
@@ -47,9 +48,14 @@ if TYPE_CHECKING:
 
     from pgtrickle_assets.differential.steps import ValueRange
     from pgtrickle_assets.lake.catalog import Lake
+    from pgtrickle_assets.refresh.scan_filters import Reading
 
 _VIEW_NUMBERS = itertools.count(1)
 _KEY = "__pgt_key"
+_NUMBER = "__pgt_number"
+_TOGETHER_ROWS = 2_000
+"""Tables of up to this many rows are given to Spark together: it takes as long for one as for some thousand rows."""
+
 FEW_ROWS = 64
 """A table of up to this many rows is given to Spark once and whole, rather than once for every set of keys."""
 
@@ -112,6 +118,7 @@ class Relations:
         self._within: dict[tuple[int, tuple[ScanFilter, ...]], tuple[pa.Table, pa.Table]] = {}
         self._outputs: set[str] = set()
         self._views: dict[object, tuple[str, pa.Table | None]] = {}
+        self._names: list[str] = []
         self._cached: list[DataFrame] = []
         self._large_views: set[str] = set()
 
@@ -206,31 +213,54 @@ class Relations:
             read[None] = rows if delta is None else pa.concat_tables([rows, delta])
         return read[None]
 
-    def view(self, scan: Scan, filters: tuple[ScanFilter, ...] = (), rows: pa.Table | None = None) -> str:
-        """Quoted name of the temporary view for a scan.
+    def views(self, readings: Mapping[Scan, Reading]) -> dict[Scan, str]:
+        """What stands for each scan after FROM: a temporary view, or a part of one that several small tables share."""
+        local = {scan: self._given(scan, reading) for scan, reading in readings.items()}
+        small = {
+            id(rows): rows
+            for rows in local.values()
+            if rows is not None and id(rows) not in self._views and 0 < rows.num_rows <= _TOGETHER_ROWS
+        }
+        if len(small) > 1:
+            self._give_together(tuple(small.values()))
+        return {scan: self._view(scan, reading.filters, local[scan]) for scan, reading in readings.items()}
 
-        Args:
-            scan: The scan.
-            filters: Outside of which its rows do not matter.
-            rows: What to give to Spark instead.
-        """
-        if (
-            rows is None
-            and not self._reads_rows(scan)
-            and self.scan_plan(scan.relation, scan.version).row_count <= FEW_ROWS
-        ):
-            filters = ()
-        local = self.local_rows(scan, filters) if rows is None else rows
+    def _given(self, scan: Scan, reading: Reading) -> pa.Table | None:
+        """The rows on the driver that Spark gets for a scan."""
+        if reading.rows is not None:
+            return reading.rows
+        if not self._reads_rows(scan) and self.scan_plan(scan.relation, scan.version).row_count <= FEW_ROWS:
+            return self.local_rows(scan)
+        return self.local_rows(scan, reading.filters)
+
+    def _view(self, scan: Scan, filters: tuple[ScanFilter, ...], local: pa.Table | None) -> str:
         # The same rows are given to Spark once, whoever asks for them.
         key = (scan.relation, scan.version, filters) if local is None else id(local)
         if key not in self._views:
-            name = f"pgt_relation_{next(_VIEW_NUMBERS)}"
             frame, is_little = self._frame(scan, filters) if local is None else (as_frame(self._spark, local), True)
-            (frame.coalesce(1) if is_little else frame).createOrReplaceTempView(name)
-            self._views[key] = name, local
+            view = self._named(frame.coalesce(1) if is_little else frame)
+            self._views[key] = view, local
             if not is_little:
-                self._large_views.add(quoted_name(name))
-        return quoted_name(self._views[key][0])
+                self._large_views.add(view)
+        return self._views[key][0]
+
+    def _named(self, frame: DataFrame) -> str:
+        name = f"pgt_relation_{next(_VIEW_NUMBERS)}"
+        frame.createOrReplaceTempView(name)
+        self._names.append(name)
+        return quoted_name(name)
+
+    def _give_together(self, tables: Sequence[pa.Table]) -> None:
+        """Give small tables to Spark as one, in which columns of the same type share a column."""
+        together, places = _together(tables)
+        view = self._named(as_frame(self._spark, together).coalesce(1))
+        for number, (table, columns) in enumerate(zip(tables, places, strict=True)):
+            items = ", ".join(
+                f"{quoted_name(place)} AS {quoted_name(name)}"
+                for name, place in zip(table.column_names, columns, strict=True)
+            )
+            part = f"(SELECT {items} FROM {view} WHERE {_NUMBER} = {number})"  # noqa: S608 - names are quoted
+            self._views[id(table)] = part, table
 
     def is_large(self, view: str) -> bool:
         """Whether a view that `view` named reads more than one task should."""
@@ -247,8 +277,9 @@ class Relations:
         # Over Spark Connect a frame still names the views it reads, so they go last.
         for frame in self._cached:
             frame.unpersist()
-        for name, _ in self._views.values():
+        for name in self._names:
             self._spark.catalog.dropTempView(name)
+        self._names.clear()
         self._views.clear()
         self._cached.clear()
 
@@ -400,6 +431,31 @@ class Relations:
         summed = both.groupBy(*columns).agg(f.sum(WEIGHT_COLUMN).alias(WEIGHT_COLUMN)).where(f.col(WEIGHT_COLUMN) > 0)
         copies = f.explode(f.sequence(f.lit(1), f.col(WEIGHT_COLUMN))).alias(WEIGHT_COLUMN)
         return summed.select(*columns, copies).select(*columns)
+
+
+def _together(tables: Sequence[pa.Table]) -> tuple[pa.Table, list[list[str]]]:
+    """Tables under each other, with the number of each row's table; and for each table the columns that its own became.
+
+    The n-th column of a type is in the n-th column for that type, which is NULL for tables with fewer.
+    """
+    places: list[list[str]] = []
+    holders: dict[tuple[pa.DataType, int], str] = {}
+    for table in tables:
+        times: Counter[pa.DataType] = Counter()
+        own: list[str] = []
+        for kind in table.schema.types:
+            own.append(holders.setdefault((kind, times[kind]), f"c{len(holders)}"))
+            times[kind] += 1
+        places.append(own)
+    columns: dict[str, pa.ChunkedArray] = {}
+    for (kind, _), name in holders.items():
+        parts = [
+            table.column(own.index(name)) if name in own else pa.chunked_array([pa.nulls(table.num_rows, kind)])
+            for table, own in zip(tables, places, strict=True)
+        ]
+        columns[name] = pa.chunked_array([chunk for part in parts for chunk in part.chunks], kind)
+    numbers = np.repeat(np.arange(len(tables), dtype=np.int32), [table.num_rows for table in tables])
+    return pa.table({_NUMBER: pa.array(numbers), **columns}), places
 
 
 def _in_ranges(rows: pa.Table, filters: tuple[ScanFilter, ...]) -> pa.Table:

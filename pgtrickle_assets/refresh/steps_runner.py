@@ -148,7 +148,7 @@ class StepsRunner:
         if step.weighted:
             names.append(WEIGHT_COLUMN)
         output = [(column.id, name) for column, name in zip(query.output, names, strict=True)]
-        views = {scan: self.relations.view(scan, readings[scan].filters, readings[scan].rows) for scan in scans(query)}
+        views = self.relations.views({scan: readings[scan] for scan in scans(query)})
         is_small = self.collect and not any(self.relations.is_large(name) for name in views.values())
         sql = render(query, "spark", views.__getitem__, output, one_task=is_small)
         self.statements.append((step.target, sql))

@@ -153,6 +153,8 @@ def static_configuration(settings: Settings) -> dict[str, str]:
         "spark.sql.codegen.cache.maxEntries": "2000",
         # Inferring filters takes time exponential in the number of renamed columns (SPARK-19846); ours rename a lot.
         "spark.sql.constraintPropagation.enabled": "false",
+        # Up to 64 MB by default, which each hash table and sort sets to zero first, however few its rows are.
+        "spark.buffer.pageSize": "2m",
         # A call into the JVM per DataFrame operation, to remember which Python line made it.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.pyspark.python": sys.executable,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from zsets import multiset
@@ -66,7 +67,7 @@ def test_searches_that_share_what_they_read_find_the_same(lake: object, limit: i
             assert alone is not None
             assert shared is not None
             assert alone.num_rows
-            assert shared.equals(alone)
+            assert multiset(shared) == multiset(alone)
 
 
 def test_row_groups_that_cannot_hold_a_key_are_not_opened(lake: object) -> None:
@@ -78,9 +79,9 @@ def test_row_groups_that_cannot_hold_a_key_are_not_opened(lake: object) -> None:
     looked_at: list[int] = []
 
     class Counting(Wanted):
-        def mask(self, rows: pa.Table) -> pa.Array:
+        def places(self, rows: pa.Table) -> np.ndarray:
             looked_at.append(rows.num_rows)
-            return super().mask(rows)
+            return super().places(rows)
 
     wanted = Counting({"id": pa.array([7000], pa.int64())})
     found = pa.concat_tables(matching_rows(storage, largest, columns, columns, wanted))
