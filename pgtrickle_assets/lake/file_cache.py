@@ -85,7 +85,8 @@ class ColumnFiles:
         with suppress(OSError):
             folder = self.folder / _BOOT_ID.read_text("ascii").strip()
             for other in self.folder.iterdir() if self.folder.exists() else ():
-                if other != folder:
+                # One in use may be of another machine with the same home.
+                if other != folder and other.stat().st_mtime < time() - _ABANDONED_SECONDS:
                     shutil.rmtree(other, ignore_errors=True)
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             return folder
