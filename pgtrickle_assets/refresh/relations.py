@@ -226,12 +226,12 @@ class Relations:
         return {scan: self._view(scan, reading.filters, local[scan]) for scan, reading in readings.items()}
 
     def _given(self, scan: Scan, reading: Reading) -> pa.Table | None:
-        """The rows on the driver that Spark gets for a scan."""
-        if reading.rows is not None:
-            return reading.rows
+        """The rows on the driver that Spark gets for a scan; other scans may need the same, but not the same few."""
         if not self._reads_rows(scan) and self.scan_plan(scan.relation, scan.version).row_count <= FEW_ROWS:
             return self.local_rows(scan)
-        return self.local_rows(scan, reading.filters)
+        rows = self.local_rows(scan, reading.filters)
+        is_less = rows is not None and reading.rows is not None and reading.rows.num_rows * 2 <= rows.num_rows
+        return reading.rows if is_less else rows
 
     def _view(self, scan: Scan, filters: tuple[ScanFilter, ...], local: pa.Table | None) -> str:
         # The same rows are given to Spark once, whoever asks for them.

@@ -23,7 +23,6 @@ from pgtrickle_assets.differential.restrictions import restrictions, value_range
 from pgtrickle_assets.query.plan import Scan
 from pgtrickle_assets.query.rewrite import scans
 from pgtrickle_assets.refresh.key_filter import KeyFilter, ScanFilter
-from pgtrickle_assets.refresh.relations import FEW_ROWS
 
 if TYPE_CHECKING:
     from pgtrickle_assets.differential.steps import KeyPart, Restriction
@@ -46,7 +45,7 @@ class Reading:
 
     Attributes:
         filters: Outside of which the scan's rows do not matter.
-        rows: A selection of the scan's rows that is to be read instead of it; None for all that the filters leave.
+        rows: Those of the scan's rows that matter, where they are on the driver.
         is_empty: Whether no row matters.
     """
 
@@ -82,8 +81,7 @@ class ScanFilterSearch:
         if rows is None:
             return Reading(filters)
         found = search.reduced(scan, rows)
-        selected = found if rows.num_rows > FEW_ROWS and found.num_rows * 2 <= rows.num_rows else None
-        return Reading(filters, selected, not found.num_rows)
+        return Reading(filters, found, not found.num_rows)
 
     def _filters(self, search: _Search, scan: Scan) -> tuple[ScanFilter, ...]:
         """The filters of a scan by constants and by the rows that are there."""

@@ -1,5 +1,7 @@
 """Runs maintenance plans on DuckDB and compares what they maintain with a full recompute.
 
+Each step reads only the rows that the search for rows that matter leaves, as on Spark.
+
 Base tables are bags kept in two versions with the Z-set between them. State relations and the visible result are stored
 bags to which the deltas of a run are applied by (content, count); a count that would become negative is an error.
 """
@@ -7,22 +9,29 @@ bags to which the deltas of a run are applied by (content, count); a count that 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pgtrickle_assets.differential.derive import MaintenancePlan, derive
 from pgtrickle_assets.differential.simplify import simplify
-from pgtrickle_assets.differential.steps import RESULT, DeriveOptions, InputChange, Step
+from pgtrickle_assets.differential.steps import RESULT, DeriveOptions, InputChange, Step, ValueRange
 from pgtrickle_assets.query.plan import Node, QueryPlan, Scan, Version
 from pgtrickle_assets.query.render import render
 from pgtrickle_assets.query.render_types import type_name
 from pgtrickle_assets.query.types import ColumnSchema
+from pgtrickle_assets.refresh.key_filter import RangeFilter, ScanFilter
+from pgtrickle_assets.refresh.relations import Relations
+from pgtrickle_assets.refresh.scan_filters import Reading, ScanFilterSearch
 
 if TYPE_CHECKING:
     import duckdb
 
 WEIGHT = "__pgt_weight"
+_PLACE = "__pgt_place"
 Rows = Iterable[Sequence[Any]]
 
 
@@ -204,6 +213,7 @@ class StreamTable:
         self.statements: list[str] = []
         self.ran: list[Step] = []
         self._steps: dict[str, str] = {}
+        self._selected: dict[Scan, str] = {}
         for step in self.maintenance.full_steps():
             self._store_full(step)
 
@@ -225,6 +235,10 @@ class StreamTable:
         return int(found[0])
 
     def _relation(self, scan: Scan) -> str:
+        return self._selected.get(scan) or self.table_of(scan)
+
+    def table_of(self, scan: Scan) -> str:
+        """The table that a scan reads."""
         table = self.warehouse.tables.get(scan.relation) or self.stored.get(scan.relation)
         if table is None:
             return self._steps[scan.relation]
@@ -260,14 +274,10 @@ class StreamTable:
             table = self._relation(scan)
             return self.connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] == 0
 
+        search = ScanFilterSearch(cast(Relations, _DuckRelations(self)))
         for step in steps:
-            query = simplify(step.query, is_empty)
             name = self.warehouse.fresh("step")
-            if query is None:
-                counts[step.target] = 0
-                self._empty(name, step)
-            else:
-                counts[step.target] = self._materialize(name, step, query)
+            counts[step.target] = self._run(step, name, simplify(step.query, is_empty), search)
             self._keep(name, step)
         for target, table in self.stored.items():
             if target not in counts:
@@ -277,6 +287,34 @@ class StreamTable:
         for name in self._steps.values():
             self.connection.execute(f"DROP TABLE {name}")
         return counts
+
+    def _run(self, step: Step, name: str, query: Node | None, search: ScanFilterSearch) -> int:
+        readings = {} if query is None else search.readings(query)
+        if query is not None:
+            query = simplify(query, lambda scan: readings[scan].is_empty)
+        if query is None:
+            self._empty(name, step)
+            return 0
+        self._select(readings)
+        count = self._materialize(name, step, query)
+        for selected in self._selected.values():
+            self.connection.execute(f"DROP TABLE {selected}")
+        self._selected = {}
+        return count
+
+    def _select(self, readings: Mapping[Scan, Reading]) -> None:
+        """Let scans read only the rows that matter."""
+        for scan, reading in readings.items():
+            rows = reading.rows
+            if rows is not None:
+                table, selected = self.table_of(scan), self.warehouse.fresh("selected")
+                places = rows.select([_PLACE])
+                self.connection.register("pgt_places", places)
+                self.connection.execute(
+                    f"CREATE TABLE {selected} AS SELECT * FROM {table} WHERE rowid IN (SELECT {_PLACE} FROM pgt_places)"
+                )
+                self.connection.unregister("pgt_places")
+                self._selected[scan] = selected
 
     def _empty(self, name: str, step: Step) -> None:
         columns = [f"{quote(c.name)} {type_name(c.type, 'duckdb')}" for c in step.columns]
@@ -342,3 +380,46 @@ def comparable(value: Any) -> Any:
     if isinstance(value, dict):
         return tuple(sorted((k, comparable(v)) for k, v in value.items()))
     return value
+
+
+class _DuckRelations:
+    """What the search for rows that matter asks of the relations of a refresh; each table may be read whole."""
+
+    def __init__(self, stream: StreamTable) -> None:
+        self._stream = stream
+        self._tables = stream.warehouse.tables | stream.stored
+
+    def is_table(self, scan: Scan) -> bool:
+        return scan.relation in self._tables
+
+    def is_stored(self, scan: Scan) -> bool:
+        return self.is_table(scan) and scan.version is not Version.DELTA
+
+    def stored_rows(self, relation: str) -> int:
+        return self._rows(self._tables[relation].new).num_rows
+
+    def range_filter(self, found: ValueRange) -> RangeFilter | None:
+        columns = zip(found.scan.columns, found.scan.source_columns, strict=True)
+        return RangeFilter.of(found, next(column.type for column, name in columns if name == found.column))
+
+    def local_rows(self, scan: Scan, filters: tuple[ScanFilter, ...] = ()) -> pa.Table:
+        return _only(self._rows(self._stream.table_of(scan)), filters)
+
+    def reached(self, scan: Scan, filters: tuple[ScanFilter, ...]) -> pa.Table:
+        table = self._tables[scan.relation]
+        return _only(pa.concat_tables([self._rows(table.old), self._rows(table.new)]), filters)
+
+    def _rows(self, table: str) -> pa.Table:
+        return self._stream.connection.execute(f"SELECT *, rowid AS {_PLACE} FROM {table}").to_arrow_table()
+
+
+def _only(rows: pa.Table, filters: tuple[ScanFilter, ...]) -> pa.Table:
+    for own in filters:
+        if isinstance(own, RangeFilter):
+            rows = own.only(rows)
+            continue
+        for name in own.keys.column_names:
+            kind, keys = rows.schema.field(name).type, pc.unique(own.keys.column(name))
+            if keys.type == kind and not pa.types.is_floating(kind) and not pa.types.is_nested(kind):
+                rows = rows.filter(pc.is_in(rows.column(name), value_set=keys))
+    return rows
