@@ -45,7 +45,18 @@ from pgtrickle_assets.differential.view import (
     total_weight,
     union,
 )
-from pgtrickle_assets.query.plan import AggregateCall, Call, Column, Distinct, Expression, Filter, Join, JoinKind, Node
+from pgtrickle_assets.query.plan import (
+    AggregateCall,
+    Call,
+    Column,
+    Distinct,
+    Expression,
+    Filter,
+    Join,
+    JoinKind,
+    Node,
+    Scan,
+)
 from pgtrickle_assets.query.rewrite import IdGenerator, columns_of, conjuncts, is_not_null, output_ids, ref
 from pgtrickle_assets.query.rewrite import filtered as filter_node
 from pgtrickle_assets.query.types import BOOLEAN, INT64
@@ -140,6 +151,9 @@ def negated(view: View, columns: Sequence[Column], ids: IdGenerator) -> View:
 def changed_rows_matched(derivation: Derivation, match: Match, kind: JoinKind, changed: View) -> View:
     """Changed left rows that have (semi) or lack (anti) a match in the new right side."""
     if key_pairs(match.condition, output_ids(match.left), output_ids(match.right)):
+        if not isinstance(changed.node, Scan):
+            # Where a value changed that all rows are compared with, most rows go and come: those need no look-up.
+            changed = consolidated(changed, match.left.output, derivation.ids)
         keys = derivation.materialize(changed, match.left.output, "semi_join")
         return matched(match, kind, keys.scan(derivation.ids), partners(derivation, match, keys))
     return matched(match, kind, changed, derivation.new(match.right))
