@@ -12,7 +12,7 @@ Source: Bernstein and Chiu, Using Semi-Joins to Solve Relational Queries, JACM 1
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgtrickle_assets.differential.restrictions import restrictions, value_ranges
+from pgtrickle_assets.differential.simplify import simplify
 from pgtrickle_assets.query.plan import Scan
 from pgtrickle_assets.query.rewrite import scans
 from pgtrickle_assets.refresh.key_filter import KeyFilter, ScanFilter
@@ -64,6 +65,22 @@ class ScanFilterSearch:
     def __init__(self, relations: Relations) -> None:
         self._relations = relations
         self._made: dict[object, tuple[pa.Table, KeyFilter | None]] = {}
+
+    def simplified(self, query: Node, is_empty: Callable[[Scan], bool]) -> tuple[Node | None, Mapping[Scan, Reading]]:
+        """A query without what yields nothing, None when that is all of it, and what is needed of each scan.
+
+        Args:
+            query: The query.
+            is_empty: Whether a scan is known to yield nothing at all.
+        """
+        found = simplify(query, is_empty)
+        while found is not None:
+            readings = self.readings(found)
+            found = simplify(found, lambda scan, readings=readings: readings[scan].is_empty)
+            # What is left may read fewer columns, which makes another scan.
+            if found is not None and all(scan in readings for scan in scans(found)):
+                return found, readings
+        return None, {}
 
     def readings(self, query: Node) -> dict[Scan, Reading]:
         """What is needed of each scan of a query."""

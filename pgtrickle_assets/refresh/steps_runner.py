@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pgtrickle_assets.differential.simplify import simplify
 from pgtrickle_assets.lake.model import WEIGHT_COLUMN
 from pgtrickle_assets.lake.spark_collect import collect
 from pgtrickle_assets.query.arrow_types import arrow_type
@@ -128,10 +127,7 @@ class StepsRunner:
         return rows
 
     def _rows(self, step: Step, *, is_read_later: bool) -> pa.Table | DataFrame:
-        query = simplify(step.query, self.relations.is_empty)
-        readings = {} if query is None else self._search.readings(query)
-        if query is not None:
-            query = simplify(query, lambda scan: readings[scan].is_empty)
+        query, readings = self._search.simplified(step.query, self.relations.is_empty)
         if query is None:
             return empty_rows(step.columns, weighted=step.weighted)
         sql, is_small = self._statement(step, query, readings)

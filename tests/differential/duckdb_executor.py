@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgtrickle_assets.differential.derive import MaintenancePlan, derive
-from pgtrickle_assets.differential.simplify import simplify
 from pgtrickle_assets.differential.steps import RESULT, DeriveOptions, InputChange, Step, ValueRange
 from pgtrickle_assets.query.plan import Node, QueryPlan, Scan, Version
 from pgtrickle_assets.query.render import render
@@ -277,7 +276,7 @@ class StreamTable:
         search = ScanFilterSearch(cast(Relations, _DuckRelations(self)))
         for step in steps:
             name = self.warehouse.fresh("step")
-            counts[step.target] = self._run(step, name, simplify(step.query, is_empty), search)
+            counts[step.target] = self._run(step, name, *search.simplified(step.query, is_empty))
             self._keep(name, step)
         for target, table in self.stored.items():
             if target not in counts:
@@ -288,10 +287,7 @@ class StreamTable:
             self.connection.execute(f"DROP TABLE {name}")
         return counts
 
-    def _run(self, step: Step, name: str, query: Node | None, search: ScanFilterSearch) -> int:
-        readings = {} if query is None else search.readings(query)
-        if query is not None:
-            query = simplify(query, lambda scan: readings[scan].is_empty)
+    def _run(self, step: Step, name: str, query: Node | None, readings: Mapping[Scan, Reading]) -> int:
         if query is None:
             self._empty(name, step)
             return 0
