@@ -9,6 +9,7 @@ Source: Yi et al., Efficient Maintenance of Materialized Top-k Views, ICDE 2003.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pgtrickle_assets.differential.aggregate import as_bag
@@ -64,21 +65,31 @@ class TopKState(State):
         ids = derivation.ids
         changed = derivation.materialize(consolidated(delta, self.columns, ids), self.columns, self.rule)
         affected = reached_by(derivation, changed)
-        old_rows = self._affected_rows(derivation, self.stored(derivation), affected, of_state=True)
-        old = derivation.materialize(old_rows, self.relation.plan_columns, self.rule)
+        old = self._old(derivation, affected)
         new = self._new_top(derivation, changed, affected, old)
-        return difference(derivation, self._as_stored(new, ids), old.scan(ids), self.relation.plan_columns)
+        return difference(derivation, self._as_stored(new, ids), old(), self.relation.plan_columns)
+
+    def _old(self, derivation: Derivation, affected: Relation) -> Callable[[], View]:
+        """Gives readings of the stored rows of affected partitions, which are found once where there are many."""
+
+        def read() -> View:
+            return self._affected_rows(derivation, self.stored(derivation), affected, of_state=True)
+
+        if not self.partition or self.relation.name in derivation.small:
+            return read
+        found = derivation.materialize(read(), self.relation.plan_columns, self.rule)
+        return lambda: found.scan(derivation.ids)
 
     def _affected_rows(self, derivation: Derivation, rows: View, keys: Relation, *, of_state: bool) -> View:
         stored_as = {column.id: stored for column, stored in self.inputs}
         pairs = [(stored_as[key.id] if of_state else key, key) for key in self.partition]
         return of_affected(derivation, rows, pairs, keys)
 
-    def _new_top(self, derivation: Derivation, changed: Relation, affected: Relation, old: Relation) -> View:
+    def _new_top(self, derivation: Derivation, changed: Relation, affected: Relation, old: Callable[[], View]) -> View:
         if self.offset or self.limit is None:
             return self._top(self._affected_rows(derivation, derivation.new(self.child), affected, of_state=False))
         ids = derivation.ids
-        known = select(self._as_child(old.scan(ids)), self.columns, ids)
+        known = select(self._as_child(old()), self.columns, ids)
         candidates = union([known, self._inserted(derivation, changed)], self.columns, ids)
         if changed.inserts_only:
             return self._top(candidates)
@@ -95,12 +106,12 @@ class TopKState(State):
         rows = rows.with_node(Filter(rows.node, greater(ref(rows.weight), integer(0))))
         return select(as_bag(rows, derivation.ids), self.columns, derivation.ids)
 
-    def _spoiled(self, derivation: Derivation, changed: Relation, old: Relation) -> Relation:
+    def _spoiled(self, derivation: Derivation, changed: Relation, old: Callable[[], View]) -> Relation:
         """Partitions of which a stored row was deleted."""
         ids = derivation.ids
         gone = changed.scan(ids)
         assert gone.weight is not None  # noqa: S101 - the delta is a Z-set
         gone = gone.with_node(Filter(gone.node, less(ref(gone.weight), integer(0))))
-        stored = self._as_child(old.scan(ids))
+        stored = self._as_child(old())
         hit = joined("semi", gone, stored, [same(gone.ref(column), stored.ref(column)) for column in self.columns])
         return affected_keys(derivation, hit, self.partition, self.rule)

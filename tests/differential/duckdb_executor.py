@@ -384,6 +384,9 @@ class _DuckRelations:
     def __init__(self, stream: StreamTable) -> None:
         self._stream = stream
         self._tables = stream.warehouse.tables | stream.stored
+        # Only tables of the stream change within a refresh.
+        self._fixed = {table for own in stream.warehouse.tables.values() for table in (own.old, own.new, own.delta)}
+        self._read: dict[str, pa.Table] = {}
 
     def is_table(self, scan: Scan) -> bool:
         return scan.relation in self._tables
@@ -406,6 +409,14 @@ class _DuckRelations:
         return _only(pa.concat_tables([self._rows(table.old), self._rows(table.new)]), filters)
 
     def _rows(self, table: str) -> pa.Table:
+        if table not in self._read:
+            rows = self._fetched(table)
+            if table not in self._fixed:
+                return rows
+            self._read[table] = rows
+        return self._read[table]
+
+    def _fetched(self, table: str) -> pa.Table:
         return self._stream.connection.execute(f"SELECT *, rowid AS {_PLACE} FROM {table}").to_arrow_table()
 
 
