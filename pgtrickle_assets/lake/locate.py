@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from pgtrickle_assets.errors import LakeError
 from pgtrickle_assets.lake.arrow_read import fits_driver, read_matching_arrow
 from pgtrickle_assets.lake.consolidate import consolidate, one_zero
+from pgtrickle_assets.lake.file_cache import FileCache
 from pgtrickle_assets.lake.model import WEIGHT_COLUMN, LakeColumn, RowDeletes, ScanPlan
 from pgtrickle_assets.lake.parquet_columns import arrow_schema, inlined_table, table_columns
 from pgtrickle_assets.lake.parquet_read import FILE_ID_COLUMN, POSITION_COLUMN
@@ -58,6 +59,7 @@ def locate_rows(
     by: Sequence[str] = (),
     *,
     storage_options: Mapping[str, str] | None = None,
+    cache: FileCache | None = None,
 ) -> LocatedRows:
     """Positions of the rows to delete, found on the driver where the files that may hold them are small.
 
@@ -68,6 +70,7 @@ def locate_rows(
             table that it lacks are not compared.
         by: Columns whose values narrow down the files and row groups to look at, such as a key; all of them if empty.
         storage_options: See `storage.STORAGE_OPTIONS`.
+        cache: Has what was read of the files before.
 
     Raises:
         LakeError: Fewer rows are there than are to go, or `rows` has a negative weight or no column of the table.
@@ -82,7 +85,7 @@ def locate_rows(
         places = np.flatnonzero(missing)
         rest = _Wanted(wanted.columns, wanted.rows.take(pa.array(places)), missing[places])
         candidates = _candidates(scan, rest, by)
-        matches = _matches(spark, candidates, rest, by, storage_options)
+        matches = _matches(spark, candidates, rest, by, storage_options, cache)
         deletes, rest_missing = _choose(candidates, rest, matches)
         missing[places] = rest_missing
     if missing.any():
@@ -158,17 +161,22 @@ def _matches(
     wanted: _Wanted,
     by: Sequence[str],
     storage_options: Mapping[str, str] | None,
+    cache: FileCache | None,
 ) -> pa.Table | None:
     """(row number in `wanted`, file id, position) of stored rows that equal a wanted one."""
     if not scan.files:
         return None
     if fits_driver(scan):
-        return _matches_on_driver(scan, wanted, by, storage_options)
+        return _matches_on_driver(scan, wanted, by, storage_options, cache)
     return _matches_on_spark(spark(), scan, wanted, by, storage_options)
 
 
 def _matches_on_driver(
-    scan: ScanPlan, wanted: _Wanted, by: Sequence[str], storage_options: Mapping[str, str] | None
+    scan: ScanPlan,
+    wanted: _Wanted,
+    by: Sequence[str],
+    storage_options: Mapping[str, str] | None,
+    cache: FileCache | None,
 ) -> pa.Table:
     values = {
         column.name: pc.unique(wanted.rows.column(column.name))
@@ -176,7 +184,7 @@ def _matches_on_driver(
         if column.type.element is None and not column.type.is_float and (not by or column.name in by)
     }
     names = [column.name for column in wanted.columns]
-    stored = read_matching_arrow(scan, names, values, positions=True, storage_options=storage_options)
+    stored = read_matching_arrow(scan, names, values, positions=True, storage_options=storage_options, cache=cache)
     codes = _codes(pa.concat_tables([wanted.rows, one_zero(stored.select(names))]))
     sought, found = codes[: wanted.rows.num_rows], codes[wanted.rows.num_rows :]
     order = np.argsort(sought)

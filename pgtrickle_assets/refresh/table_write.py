@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgtrickle_assets.errors import LakeError
+from pgtrickle_assets.lake.file_cache import FileCache
 from pgtrickle_assets.lake.locate import locate_rows
 from pgtrickle_assets.lake.model import WEIGHT_COLUMN, LakeTable, NewDataFile, TableChange
 from pgtrickle_assets.lake.parquet_write import WriteOptions
@@ -104,7 +105,9 @@ class TableWrite:
         narrowing = [column.id for column in table.columns if not self.key or column.name in self.key]
         scan = self.lake.scan(table, bounds_of=narrowing)
         options = self.lake.location.storage_options
-        located = locate_rows(self._spark_for_job, scan, self._gone, self.key, storage_options=options)
+        # In memory nothing is kept: the files are looked through once.
+        cache = FileCache(0, self.lake.column_files)
+        located = locate_rows(self._spark_for_job, scan, self._gone, self.key, storage_options=options, cache=cache)
         return TableChange(
             self.name,
             added_files=self.files,
