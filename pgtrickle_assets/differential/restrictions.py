@@ -105,6 +105,9 @@ def _limits(part: Expression, column: Column) -> tuple[Limits, ...]:
         low = next((least for least, _ in single if least is not None), None)
         high = next((greatest for _, greatest in single if greatest is not None), None)
         return ((low, high),)
+    if part.function == "in":
+        equal = [_compared(Call("=", (part.args[0], item), part.type), column) for item in part.args[1:]]
+        return tuple(limits for found in equal for limits in found) if all(equal) else ()
     return _compared(part, column)
 
 

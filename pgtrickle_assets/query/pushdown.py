@@ -157,12 +157,34 @@ def _inner(node: Join, parts: tuple[Expression, ...]) -> Node:
         ids = output_ids(leaf)
         own = tuple(p for p in pool if columns_of(p) and columns_of(p) <= ids)
         used.update(own)
-        placed.append(_push(leaf, own))
+        placed.append(_push(leaf, (*own, *_implied(pool, ids))))
     remaining = [p for p in pool if p not in used]
     result, todo = placed[0], placed[1:]
     while todo:
         result, remaining = _join_next(result, todo, remaining)
     return filtered(result, remaining)
+
+
+def _implied(pool: Sequence[Expression], ids: frozenset[str]) -> tuple[Expression, ...]:
+    """What `(a = 1 AND b = 2) OR (a = 3 AND b = 4)` says about one side of a join alone: `a = 1 OR a = 3`."""
+    found: list[Expression] = []
+    for part in pool:
+        branches = _disjuncts(part)
+        if len(branches) < 2 or columns_of(part) <= ids:
+            continue
+        own = [conjunction([p for p in conjuncts(branch) if _tests_constants(p, ids)]) for branch in branches]
+        known = [one for one in own if one is not None]
+        either = disjunction(known) if len(known) == len(branches) else None
+        if either is not None:
+            found.append(either)
+    return tuple(found)
+
+
+def _tests_constants(part: Expression, ids: frozenset[str]) -> bool:
+    """Whether a condition compares columns with constants and nothing more, which never fails."""
+    if not isinstance(part, Call) or part.function not in ("=", "<", "<=", ">", ">=", "in"):
+        return False
+    return all(map(_cheap, part.args)) and bool(columns_of(part)) and columns_of(part) <= ids
 
 
 def _join_next(result: Node, todo: list[Node], remaining: list[Expression]) -> tuple[Node, list[Expression]]:

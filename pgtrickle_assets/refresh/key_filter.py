@@ -73,17 +73,19 @@ class KeyFilter:
 
 @dataclass(frozen=True, slots=True)
 class RangeFilter:
-    """Rows of a scan do not matter where a column is NULL or outside of two values.
+    """Rows of a scan do not matter where a column is NULL, outside of two values, or none of some values.
 
     Attributes:
         column: Its name.
         minimum: Least value that matters; None is no limit.
         maximum: Greatest value that matters; None is no limit.
+        values: The values that matter, where only these do.
     """
 
     column: str
     minimum: Any
     maximum: Any
+    values: frozenset[Any] | None = None
 
     @classmethod
     def of(cls, found: ValueRange, kind: ColumnType) -> RangeFilter | None:
@@ -98,7 +100,10 @@ class RangeFilter:
         lows, highs = zip(*values, strict=True)
         minimum = None if None in lows else min(lows)
         maximum = None if None in highs else max(highs)
-        return None if minimum is None and maximum is None else cls(found.column, minimum, maximum)
+        if minimum is None and maximum is None:
+            return None
+        are_single = None not in lows and lows == highs
+        return cls(found.column, minimum, maximum, frozenset(lows) if are_single else None)
 
     def within(self, other: KeyFilter | RangeFilter) -> bool:
         """Whether every row that matters matters by the other filter too; False where that is not seen at once."""
@@ -111,11 +116,15 @@ class RangeFilter:
 
     def pruned(self, plan: ScanPlan) -> ScanPlan:
         """The scan without the files that hold no row that matters."""
+        if self.values is not None:
+            return prune(plan, self.column, values=list(self.values))
         return prune(plan, self.column, minimum=self.minimum, maximum=self.maximum)
 
     def only(self, rows: pa.Table) -> pa.Table:
-        """The rows within the range."""
+        """The rows that matter."""
         column = rows.column(self.column)
+        if self.values is not None:
+            return rows.filter(pc.is_in(column, value_set=pa.array(list(self.values), column.type)))
         for end, compare in ((self.minimum, pc.greater_equal), (self.maximum, pc.less_equal)):
             if end is not None:
                 rows = rows.filter(compare(rows.column(self.column), pa.scalar(end, column.type)))

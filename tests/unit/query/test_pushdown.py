@@ -53,6 +53,9 @@ def test_a_condition_that_would_change_what_others_see_stays(sql: str) -> None:
         ("id = 1 OR id = 7", {"id": [(1, 1), (7, 7)]}),
         ("id BETWEEN 1 AND 5 OR (id = 7 AND a = 3)", {"id": [(1, 5), (7, 7)]}),
         ("d = '2024-01-02' AND id = 1", {"d": [("2024-01-02", "2024-01-02")], "id": [(1, 1)]}),
+        ("id IN (4, 2)", {"id": [(4, 4), (2, 2)]}),
+        ("id IN (4, 2) AND a IN (1, a)", {"id": [(4, 4), (2, 2)]}),
+        ("NOT id IN (4, 2)", {}),
         ("id = 1 OR a = 1", {}),
         ("id = 1 OR id IS NULL", {}),
         ("NOT id = 1", {}),
@@ -73,3 +76,25 @@ def test_a_scan_that_is_read_without_the_condition_too_is_not_bound() -> None:
     bound = next(node for node in walk(planned("SELECT id FROM t WHERE id = 1").root) if isinstance(node, Filter))
     assert value_ranges(bound)
     assert value_ranges(UnionAll((bound, bound.child), scan.columns)) == ()
+
+
+@pytest.mark.parametrize(
+    ("where", "left", "right"),
+    [
+        ("(t.a = 1 AND u.a = 2) OR (t.a = 3 AND u.a = 4)", [(1, 1), (3, 3)], [(2, 2), (4, 4)]),
+        ("(t.a = 1 AND u.a = 2) OR t.a = 3", [(1, 1), (3, 3)], []),
+        ("(t.a = 1 AND u.a = 2) OR (t.a = 3 AND u.a = 4 + t.a)", [(1, 1), (3, 3)], []),
+        ("(t.a = 1 AND u.a = 2) OR (t.a IN (3, 5) AND u.a < 4)", [(1, 1), (3, 3), (5, 5)], [(2, 2), (None, 4)]),
+        ("(10 / t.a = 1 AND u.a = 2) OR (t.a = 3 AND 10 / u.a = 4)", [], []),
+        ("(t.a = 1 AND u.a = 2) OR (t.d IS NULL AND u.d IS NULL)", [], []),
+    ],
+)
+def test_alternatives_over_both_sides_of_a_join_bound_each_of_them(
+    where: str, left: list[tuple[object, object]], right: list[tuple[object, object]]
+) -> None:
+    root = planned(f"SELECT t.id FROM t JOIN t u ON t.id = u.id WHERE {where}").root
+    found = {
+        one.scan: [(low and low.value, high and high.value) for low, high in one.limits] for one in value_ranges(root)
+    }
+    scans = [node for node in walk(root) if isinstance(node, Scan)]
+    assert [found.get(scan, []) for scan in scans] == [left, right]
