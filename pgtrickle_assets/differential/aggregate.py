@@ -114,7 +114,8 @@ class AggregateState(State):
         change = _Change.of(self, derivation, delta)
         partial, stored = change.partial(delta), self.stored(derivation)
         if self.relation.name not in derivation.small:
-            kept = derivation.materialize(partial, (*self.key_columns, *change.calls), self.rule)
+            columns = (*self.key_columns, *change.added.values(), *change.lost.values())
+            kept = derivation.materialize(partial, columns, self.rule)
             partial = kept.scan(derivation.ids)
             if self.keys:
                 stored = of_affected(derivation, stored, [(key, key) for key in self.key_columns], kept)
@@ -157,15 +158,6 @@ class _Change:
     def losses(self) -> bool:
         """Whether an extremum may have gone."""
         return bool(self.lost)
-
-    @property
-    def calls(self) -> tuple[Column, ...]:
-        """What `partial` computes beside the keys."""
-        return tuple(
-            column
-            for i in (component.column.id for component in self.state.components)
-            for column in (self.added[i], *([self.lost[i]] if i in self.lost else ()))
-        )
 
     def partial(self, delta: View) -> View:
         """Per group, what the delta adds to each sum, and the extrema of what came and of what went."""

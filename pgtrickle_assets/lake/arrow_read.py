@@ -161,11 +161,9 @@ def _in_small_files(
 ) -> list[pa.Table]:
     """The wanted rows of the small ones of some files, which are read once and looked through as one."""
     both = tuple(dict.fromkeys([*columns, *keys]))
-
-    def rows(file: DataFile) -> pa.Table:
-        return cache.rows(file, both, lambda: live_rows(storage, file, file_columns(both, file)))
-
-    tables = _read_all(storage, [lambda file=file: rows(file) for file in files if file.record_count < LARGE_ROWS])
+    small = [file for file in files if file.record_count < LARGE_ROWS]
+    reads = [lambda file=file: cache.rows(file, both, lambda: _live(storage, file, both)) for file in small]
+    tables = _read_all(storage, reads)
     return [wanted.only(pa.concat_tables(tables)).select([column.name for column in columns])] if tables else []
 
 

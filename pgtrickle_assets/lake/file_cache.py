@@ -34,7 +34,7 @@ _ABANDONED_SECONDS: Final = 3600.0
 _SUFFIX: Final = ".arrow"
 
 
-@dataclass(frozen=True)
+@dataclass
 class ColumnFiles:
     """Columns on the local disk, for all processes with the same home; those that were not used for longest go first.
 
@@ -48,12 +48,14 @@ class ColumnFiles:
 
     folder: Path
     limit: int
+    _used: int | None = None
+    """Bytes that the files take, as far as this process knows; None before it wrote one."""
 
     def read(self, key: str) -> pa.ChunkedArray | None:
         """The column stored under a key, mapped into memory."""
         path = self._own / f"{key}{_SUFFIX}"
         try:
-            # Open for as long as something of the column is in use.
+            # Mapped for as long as something of the column is in use.
             found = pa.ipc.open_file(pa.memory_map(str(path))).read_all().column(0)
             os.utime(path)
         except FileNotFoundError:
@@ -94,11 +96,6 @@ class ColumnFiles:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return self.folder
 
-    @cached_property
-    def _used(self) -> list[int]:
-        """Bytes that the files take, as far as this process knows."""
-        return [self._trimmed(self.limit)]
-
     def _room(self, size: int) -> bool:
         """Whether a column of so many bytes may be stored; makes place for it."""
         if size > self.limit // 8:
@@ -106,9 +103,10 @@ class ColumnFiles:
         disk = shutil.disk_usage(self._own)
         if disk.free - size < disk.total // 20:
             return False
-        if self._used[0] + size > self.limit:
-            self._used[0] = self._trimmed(self.limit * 3 // 4)
-        self._used[0] += size
+        used = self._trimmed(self.limit) if self._used is None else self._used
+        if used + size > self.limit:
+            used = self._trimmed(self.limit * 3 // 4)
+        self._used = used + size
         return True
 
     def _trimmed(self, limit: int) -> int:

@@ -278,8 +278,8 @@ class Preparation:
 
     @property
     def _small_states(self) -> frozenset[str]:
-        states = (target for target in self.definition.tables if target in self._new_scans)
-        return frozenset(target for target in states if self._new_scans[target].row_count <= _SMALL_STATE_ROWS)
+        rows = {target: self._new_scans[target].row_count for target in self.definition.tables}
+        return frozenset(target for target, count in rows.items() if count <= _SMALL_STATE_ROWS)
 
     def _current(self) -> dict[str, StoredRelation]:
         names = {str(table): table for table in self.definition.inputs}

@@ -11,7 +11,6 @@ keys are not read, and Spark gets the rows themselves instead of files to open.
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -41,6 +40,7 @@ from pgtrickle_assets.lake.types import from_arrow, spark_type
 from pgtrickle_assets.query.plan import Scan, Version
 from pgtrickle_assets.refresh.key_filter import RangeFilter, ScanFilter, matching, wanted_rows
 from pgtrickle_assets.refresh.one_task import SMALL_SCAN_BYTES, TaskPlanning
+from pgtrickle_assets.refresh.stacking import NUMBER_COLUMN, stacked
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 
 _VIEW_NUMBERS = itertools.count(1)
 _KEY = "__pgt_key"
-_NUMBER = "__pgt_number"
 _TOGETHER_ROWS = 2_000
 """Tables of up to this many rows are given to Spark together: it takes as long for one as for some thousand rows."""
 
@@ -252,14 +251,14 @@ class Relations:
 
     def _give_together(self, tables: Sequence[pa.Table]) -> None:
         """Give small tables to Spark as one, in which columns of the same type share a column."""
-        together, places = _together(tables)
+        together, places = stacked(tables)
         view = self._named(as_frame(self._spark, together).coalesce(1))
         for number, (table, columns) in enumerate(zip(tables, places, strict=True)):
             items = ", ".join(
                 f"{quoted_name(place)} AS {quoted_name(name)}"
                 for name, place in zip(table.column_names, columns, strict=True)
             )
-            part = f"(SELECT {items} FROM {view} WHERE {_NUMBER} = {number})"  # noqa: S608 - names are quoted
+            part = f"(SELECT {items} FROM {view} WHERE {NUMBER_COLUMN} = {number})"  # noqa: S608 - names are quoted
             self._views[id(table)] = part, table
 
     def is_large(self, view: str) -> bool:
@@ -431,31 +430,6 @@ class Relations:
         summed = both.groupBy(*columns).agg(f.sum(WEIGHT_COLUMN).alias(WEIGHT_COLUMN)).where(f.col(WEIGHT_COLUMN) > 0)
         copies = f.explode(f.sequence(f.lit(1), f.col(WEIGHT_COLUMN))).alias(WEIGHT_COLUMN)
         return summed.select(*columns, copies).select(*columns)
-
-
-def _together(tables: Sequence[pa.Table]) -> tuple[pa.Table, list[list[str]]]:
-    """Tables under each other, with the number of each row's table; and for each table the columns that its own became.
-
-    The n-th column of a type is in the n-th column for that type, which is NULL for tables with fewer.
-    """
-    places: list[list[str]] = []
-    holders: dict[tuple[pa.DataType, int], str] = {}
-    for table in tables:
-        times: Counter[pa.DataType] = Counter()
-        own: list[str] = []
-        for kind in table.schema.types:
-            own.append(holders.setdefault((kind, times[kind]), f"c{len(holders)}"))
-            times[kind] += 1
-        places.append(own)
-    columns: dict[str, pa.ChunkedArray] = {}
-    for (kind, _), name in holders.items():
-        parts = [
-            table.column(own.index(name)) if name in own else pa.chunked_array([pa.nulls(table.num_rows, kind)])
-            for table, own in zip(tables, places, strict=True)
-        ]
-        columns[name] = pa.chunked_array([chunk for part in parts for chunk in part.chunks], kind)
-    numbers = np.repeat(np.arange(len(tables), dtype=np.int32), [table.num_rows for table in tables])
-    return pa.table({_NUMBER: pa.array(numbers), **columns}), places
 
 
 def _in_ranges(rows: pa.Table, filters: tuple[ScanFilter, ...]) -> pa.Table:

@@ -47,12 +47,15 @@ class Reading:
     Attributes:
         filters: Outside of which the scan's rows do not matter.
         rows: Those of the scan's rows that matter, where they are on the driver.
-        is_empty: Whether no row matters.
     """
 
     filters: tuple[ScanFilter, ...] = ()
     rows: pa.Table | None = None
-    is_empty: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it is known that no row matters."""
+        return self.rows is not None and not self.rows.num_rows
 
 
 class ScanFilterSearch:
@@ -95,10 +98,7 @@ class ScanFilterSearch:
         if filters is None or scan not in search.rows:
             filters = self._filters(search, scan)
         rows = self._relations.local_rows(scan, filters) if filters or scan in search.rows else None
-        if rows is None:
-            return Reading(filters)
-        found = search.reduced(scan, rows)
-        return Reading(filters, found, not found.num_rows)
+        return Reading(filters, None if rows is None else search.reduced(scan, rows))
 
     def _filters(self, search: _Search, scan: Scan) -> tuple[ScanFilter, ...]:
         """The filters of a scan by constants and by the rows that are there."""

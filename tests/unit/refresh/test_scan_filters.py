@@ -15,7 +15,7 @@ from pgtrickle_assets.query.plan import Column, Join, JoinKind, Node, Scan, Unio
 from pgtrickle_assets.query.rewrite import conjunction
 from pgtrickle_assets.query.types import INT32
 from pgtrickle_assets.refresh.key_filter import KeyFilter, ScanFilter
-from pgtrickle_assets.refresh.relations import Relations, _together
+from pgtrickle_assets.refresh.relations import Relations
 from pgtrickle_assets.refresh.scan_filters import ScanFilterSearch
 from tests.unit.differential.trees import column, equal, scan
 
@@ -128,18 +128,3 @@ def test_null_matches_null_only_where_the_join_says_so() -> None:
         given = _search(Tables(rows)).readings(query)[DELTA].rows
         assert given is not None
         assert given.column("lp").to_pylist() == expected
-
-
-def test_tables_given_together_come_apart_as_they_were() -> None:
-    tables = [
-        pa.table({"a": pa.array([1, None], pa.int32()), "b": ["x", None], "c": pa.array([5, 6], pa.int32())}),
-        pa.table({"c": pa.array([], pa.int32()), "z": pa.array([], pa.date32())}),
-        pa.table({"b": ["y"], "a": pa.array([3], pa.int64()), "d": pa.array([9], pa.int32())}),
-    ]
-    together, places = _together(tables)
-    assert together.num_rows == 3
-    assert together.num_columns == 1 + len({place for own in places for place in own})
-    for number, (table, own) in enumerate(zip(tables, places, strict=True)):
-        part = together.filter(pa.array([n == number for n in together.column(0).to_pylist()], pa.bool_()))
-        assert part.select(own).rename_columns(table.column_names).cast(table.schema).to_pydict() == table.to_pydict()
-        assert part.select(own).schema.types == table.schema.types
