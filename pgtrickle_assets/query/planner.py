@@ -10,9 +10,11 @@ from sqlglot.errors import SqlglotError
 from pgtrickle_assets.errors import QueryError, UnsupportedTypeError
 from pgtrickle_assets.query.blocks import QueryBlocks
 from pgtrickle_assets.query.context import PlannedQuery, PlanningContext
+from pgtrickle_assets.query.join_kinds import simplify_joins
 from pgtrickle_assets.query.lineage import column_sources
 from pgtrickle_assets.query.parse import parse
 from pgtrickle_assets.query.plan import InputTable, Node, QueryPlan
+from pgtrickle_assets.query.properties import TableKeys
 from pgtrickle_assets.query.prune import prune_columns
 from pgtrickle_assets.query.pushdown import push_filters
 from pgtrickle_assets.query.rewrite import project_columns, scans
@@ -47,9 +49,10 @@ def plan_query(
         raise QueryError(f'queries in dialect "{dialect}" cannot be planned', hint="Write it in PostgreSQL's dialect.")
     context = PlanningContext(resolve, known_names)
     try:
-        planned = QueryBlocks(context).query(parse(sql), None, {})
+        blocks = QueryBlocks(context)
+        planned = blocks.query(parse(sql), None, {})
         output = _output_schema(planned)
-        root = _optimized(planned)
+        root = _optimized(planned, blocks.table_keys())
     except SqlglotError as error:
         raise QueryError(f"the query cannot be read: {error}") from error
     except RecursionError as error:
@@ -66,10 +69,10 @@ def plan_query(
     )
 
 
-def _optimized(planned: PlannedQuery) -> Node:
+def _optimized(planned: PlannedQuery, keys: TableKeys) -> Node:
     columns = [item.column for item in planned.columns]
     wanted = [column.id for column in columns]
-    node = push_filters(planned.node)
+    node = push_filters(simplify_joins(planned.node, keys))
     node = prune_columns(node, wanted)
     if [column.id for column in node.output] != wanted:
         by_id = {column.id: column for column in node.output}
