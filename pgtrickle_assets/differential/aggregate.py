@@ -28,7 +28,7 @@ from pgtrickle_assets.differential.expressions import (
     same,
 )
 from pgtrickle_assets.differential.state import TOUCHED, State, of_affected
-from pgtrickle_assets.differential.view import View, grouped, joined, project
+from pgtrickle_assets.differential.view import Rows, View, grouped, joined, project, selection
 from pgtrickle_assets.query.plan import (
     AggregateCall,
     Call,
@@ -111,14 +111,18 @@ class AggregateState(State):
         delta = derivation.delta(self.child)
         if delta is None:
             return None
+        ids = derivation.ids
         change = _Change.of(self, derivation, delta)
         partial, stored = change.partial(delta), self.stored(derivation)
         if self.relation.name not in derivation.small:
-            columns = (*self.key_columns, *change.added.values(), *change.lost.values())
-            kept = derivation.materialize(partial, columns, self.rule)
-            partial = kept.scan(derivation.ids)
+            own = [(key, delta.ref(column)) for column, key in self.keys]
+            affected: Rows | None = selection(project(delta, own, ids), self.key_columns)
+            if affected is None:
+                columns = (*self.key_columns, *change.added.values(), *change.lost.values())
+                affected = derivation.materialize(partial, columns, self.rule)
+                partial = affected.scan(ids)
             if self.keys:
-                stored = of_affected(derivation, stored, [(key, key) for key in self.key_columns], kept)
+                stored = of_affected(derivation, stored, [(key, key) for key in self.key_columns], affected)
         groups = change.groups(partial, stored)
         if change.losses:
             groups = change.rescanned(groups)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from pgtrickle_assets.differential.expressions import integer
 from pgtrickle_assets.differential.steps import InputChange, Step, StepRole
-from pgtrickle_assets.differential.view import Relation, View, copy, project
+from pgtrickle_assets.differential.view import Relation, Rows, View, copy, project, selection
 from pgtrickle_assets.query.plan import Column, Node, Project, Scan, Version
 from pgtrickle_assets.query.prune import prune_columns
 from pgtrickle_assets.query.rewrite import IdGenerator, map_nodes, output_ids, ref, rename_ids, scans
@@ -30,7 +30,7 @@ class Derivation:
     small: frozenset[str] = frozenset()
     steps: list[Step] = field(default_factory=list[Step])
     _deltas: dict[int, tuple[Node, View | None]] = field(default_factory=dict[int, tuple[Node, View | None]])
-    _shared: dict[int, tuple[Node, Relation | None]] = field(default_factory=dict[int, tuple[Node, Relation | None]])
+    _shared: dict[int, tuple[Node, Rows | None]] = field(default_factory=dict[int, tuple[Node, Rows | None]])
 
     def changed(self, node: Node) -> bool:
         """Whether some relation below `node` has a delta."""
@@ -67,7 +67,7 @@ class Derivation:
         self._deltas[id(node)] = (node, result)
         return result
 
-    def shared_delta(self, node: Node) -> Relation | None:
+    def shared_delta(self, node: Node) -> Rows | None:
         """The delta of `node` as a relation that may be read many times."""
         known = self._shared.get(id(node))
         if known is None:
@@ -76,13 +76,15 @@ class Derivation:
             self._shared[id(node)] = known
         return known[1]
 
-    def materialize(self, view: View, columns: Sequence[Column], rule: str) -> Relation:
-        """Make the view a step and give the relation of its output; a bare scan is such a relation already."""
+    def materialize(self, view: View, columns: Sequence[Column], rule: str) -> Rows:
+        """The view as something that may be read many times: a step, unless it is little more than a scan already."""
         if isinstance(view.node, Scan):
             names = {column.id: name for column, name in zip(view.node.columns, view.node.source_columns, strict=True)}
             stored = tuple((column, names[view.columns[column.id].id]) for column in columns)
             weighted = view.weight is not None
             return Relation(view.node.relation, stored, weighted, view.node.version, view.inserts_only)
+        if (found := selection(view, columns)) is not None:
+            return found
         if not columns and view.weight is None:
             # A table needs a column to have rows.
             present = Column("present", INT64, nullable=False)

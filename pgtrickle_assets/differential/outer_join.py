@@ -22,7 +22,7 @@ from pgtrickle_assets.differential.semi_join import (
     negated,
     partners,
 )
-from pgtrickle_assets.differential.view import Relation, View, copy, joined, project, union
+from pgtrickle_assets.differential.view import Rows, View, copy, joined, project, union
 from pgtrickle_assets.query.plan import Column, Expression, Join, Node, Scan
 
 
@@ -60,7 +60,7 @@ def _changed_left(derivation: Derivation, node: Join, match: Match, *, with_matc
     return parts
 
 
-def _changed_right(derivation: Derivation, node: Join, match: Match, changed: Relation) -> list[View]:
+def _changed_right(derivation: Derivation, node: Join, match: Match, changed: Rows) -> list[View]:
     """L0 x dR, and old left rows whose NULL-extended image appears or vanishes."""
     ids = derivation.ids
     reached = candidates(derivation, match, changed)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pgtrickle_assets.differential.expressions import EQUALITY, NULL_SAFE_EQUALITY, equalities
-from pgtrickle_assets.differential.view import Relation, View
+from pgtrickle_assets.differential.view import Rows, View
 from pgtrickle_assets.query.plan import (
     Aggregate,
     Call,
@@ -44,14 +44,14 @@ class KeyPair:
     null_safe: bool = True
 
 
-def restrict(view: View, pairs: Sequence[tuple[Column, Column, bool]], keys: Relation, ids: IdGenerator) -> View:
+def restrict(view: View, pairs: Sequence[tuple[Column, Column, bool]], keys: Rows, ids: IdGenerator) -> View:
     """The rows of `view` whose plan columns equal the key columns in some row of `keys`.
 
     Args:
         view: What to restrict.
         pairs: Plan column of the view, plan column of the key relation, whether NULL equals NULL. Without pairs the
             view is kept or dropped as a whole: kept when `keys` has a row.
-        keys: Relation with the keys; its rows need not be distinct.
+        keys: Rows with the keys; its rows need not be distinct.
         ids: Source of column ids.
     """
     wanted = tuple(KeyPair(view.columns[column.id].id, key, null_safe) for column, key, null_safe in pairs)
@@ -63,7 +63,7 @@ def restrict(view: View, pairs: Sequence[tuple[Column, Column, bool]], keys: Rel
 
 @dataclass(frozen=True, slots=True)
 class _Restriction:
-    keys: Relation
+    keys: Rows
     ids: IdGenerator
 
     def semi_join(self, node: Node, pairs: Sequence[KeyPair]) -> Node:

@@ -35,13 +35,14 @@ from pgtrickle_assets.differential.expressions import (
 from pgtrickle_assets.differential.join import is_simple, key_pairs
 from pgtrickle_assets.differential.restrict import restrict
 from pgtrickle_assets.differential.view import (
-    Relation,
+    Rows,
     View,
     consolidated,
     grouped,
     joined,
     project,
     select,
+    selection,
     total_weight,
     union,
 )
@@ -159,7 +160,7 @@ def changed_rows_matched(derivation: Derivation, match: Match, kind: JoinKind, c
     return matched(match, kind, changed, derivation.new(match.right))
 
 
-def partners(derivation: Derivation, match: Match, changed: Relation) -> View:
+def partners(derivation: Derivation, match: Match, changed: Rows) -> View:
     """The new right side, restricted to the keys of changed left rows as far as the condition has equalities.
 
     A semi or anti join has its right side looked up by hash, so the right side must be the small one.
@@ -175,7 +176,7 @@ def matched(match: Match, kind: JoinKind, left: View, right: View) -> View:
     return joined(kind, left, right, [both.expression(p) for p in (*match.left_conditions, *match.condition)])
 
 
-def changed_right(derivation: Derivation, match: Match, columns: Sequence[Column]) -> Relation | None:
+def changed_right(derivation: Derivation, match: Match, columns: Sequence[Column]) -> Rows | None:
     """The delta of the right side on some of its columns, as a relation; None when unchanged."""
     delta = derivation.delta(match.right)
     if delta is None:
@@ -183,7 +184,7 @@ def changed_right(derivation: Derivation, match: Match, columns: Sequence[Column
     return derivation.materialize(consolidated(delta, columns, derivation.ids), columns, "semi_join")
 
 
-def candidates(derivation: Derivation, match: Match, right: Relation) -> Relation:
+def candidates(derivation: Derivation, match: Match, right: Rows) -> Rows:
     """Old left rows that match some changed right row, as a relation."""
     left = derivation.old(match.able)
     pairs = key_pairs(match.condition, output_ids(match.right), output_ids(match.left))
@@ -196,7 +197,7 @@ def candidates(derivation: Derivation, match: Match, right: Relation) -> Relatio
     return derivation.materialize(left, match.left.output, "semi_join")
 
 
-def flipped_rows(derivation: Derivation, match: Match, right: Relation, left: Relation | None) -> View:
+def flipped_rows(derivation: Derivation, match: Match, right: Rows, left: Rows | None) -> View:
     """Old left rows whose match appears (weight +1) or vanishes (weight -1).
 
     Args:
@@ -216,13 +217,12 @@ _CHANGE = Column("matches_change", INT64)
 
 
 def _flips_by_key(
-    derivation: Derivation, match: Match, pairs: Sequence[KeyEquality], right: View, left: Relation | None
+    derivation: Derivation, match: Match, pairs: Sequence[KeyEquality], right: View, left: Rows | None
 ) -> View:
     ids = derivation.ids
     keys = tuple(ids.column(value.type, name=f"key_{n}") for n, (_, value, _) in enumerate(pairs, start=1))
-    changed = _change_per_key(derivation, pairs, keys, right)
+    change, changed = _change_per_key(derivation, pairs, keys, right)
     before = _matches_before(derivation, match, pairs, keys, changed)
-    change = changed.scan(ids)
     counted = joined("left", change, before, [same(change.ref(key), before.ref(key)) for key in keys])
     # The join names the keys after its right side, where they are NULL without a match; the left side has them all.
     counted = View(counted.node, {**counted.columns, **change.columns})
@@ -238,8 +238,8 @@ def _flips_by_key(
 
 def _change_per_key(
     derivation: Derivation, pairs: Sequence[KeyEquality], keys: Sequence[Column], right: View
-) -> Relation:
-    """Net change of the number of right rows per key; keys whose changes cancel are left out."""
+) -> tuple[View, Rows]:
+    """Net change of the number of right rows per key, without keys whose changes cancel; and rows with these keys."""
     ids = derivation.ids
     items = [(key, right.expression(value)) for key, (_, value, _) in zip(keys, pairs, strict=True)]
     view = project(right, items, ids)
@@ -249,11 +249,15 @@ def _change_per_key(
     assert view.weight is not None  # noqa: S101 - the delta is a Z-set
     sums = grouped(view, keys, [(_CHANGE, total_weight(ref(view.weight)))], ids)
     net = sums.with_node(Filter(sums.node, unequal(sums.ref(_CHANGE), integer(0))))
-    return derivation.materialize(net, (*keys, _CHANGE), "semi_join")
+    changed = selection(view, keys)
+    if changed is not None:
+        return net, changed
+    changed = derivation.materialize(net, (*keys, _CHANGE), "semi_join")
+    return changed.scan(ids), changed
 
 
 def _matches_before(
-    derivation: Derivation, match: Match, pairs: Sequence[KeyEquality], keys: Sequence[Column], changed: Relation
+    derivation: Derivation, match: Match, pairs: Sequence[KeyEquality], keys: Sequence[Column], changed: Rows
 ) -> View:
     ids = derivation.ids
     old = derivation.old(match.right)
@@ -268,8 +272,8 @@ def _left_rows(
     match: Match,
     pairs: Sequence[KeyEquality],
     keys: Sequence[Column],
-    flips: Relation,
-    left: Relation | None,
+    flips: Rows,
+    left: Rows | None,
 ) -> View:
     """Old left rows, restricted to the keys that flip unless the join with them does that by itself."""
     if left is not None:
@@ -286,7 +290,7 @@ def _left_rows(
     return select(rows, match.left.output, ids)
 
 
-def _flips_by_row(derivation: Derivation, match: Match, right: Relation, left: Relation) -> View:
+def _flips_by_row(derivation: Derivation, match: Match, right: Rows, left: Rows) -> View:
     """Flips for any condition: matches are counted for each distinct combination of the deciding left columns."""
     ids = derivation.ids
     keys = match.left_columns
@@ -313,7 +317,7 @@ def _flips_by_row(derivation: Derivation, match: Match, right: Relation, left: R
     return joined("inner", flip, lefts, on)
 
 
-def _matching(match: Match, probes: Relation, right: View, ids: IdGenerator) -> View:
+def _matching(match: Match, probes: Rows, right: View, ids: IdGenerator) -> View:
     probe = probes.scan(ids)
     both = View(probe.node, {**probe.columns, **right.columns})
     return joined("inner", probe, right, [both.expression(part) for part in match.condition])

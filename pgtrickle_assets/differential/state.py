@@ -16,7 +16,17 @@ from pgtrickle_assets.differential.derivation import Derivation
 from pgtrickle_assets.differential.expressions import integer
 from pgtrickle_assets.differential.restrict import restrict
 from pgtrickle_assets.differential.steps import StateTable
-from pgtrickle_assets.differential.view import Relation, View, consolidated, joined, project, select, union, weighted
+from pgtrickle_assets.differential.view import (
+    Relation,
+    Rows,
+    View,
+    consolidated,
+    joined,
+    project,
+    select,
+    union,
+    weighted,
+)
 from pgtrickle_assets.query.plan import Column, Distinct, Node, Version
 from pgtrickle_assets.query.rewrite import TRUE, IdGenerator
 from pgtrickle_assets.query.types import INT64, ColumnSchema
@@ -73,7 +83,7 @@ TOUCHED = Column("touched", INT64, nullable=False)
 """Stands for the key where there is no key: the relation of affected keys then has a row when something changed."""
 
 
-def affected_keys(derivation: Derivation, changed: View, keys: Sequence[Column], rule: str) -> Relation:
+def affected_keys(derivation: Derivation, changed: View, keys: Sequence[Column], rule: str) -> Rows:
     """The distinct key values of changed rows, old and new, as a relation."""
     if keys:
         narrow = View(changed.node, changed.columns)
@@ -84,17 +94,17 @@ def affected_keys(derivation: Derivation, changed: View, keys: Sequence[Column],
     return derivation.materialize(distinct, keys or (TOUCHED,), rule)
 
 
-def reached_by(_derivation: Derivation, changed: Relation) -> Relation:
+def reached_by(_derivation: Derivation, changed: Rows) -> Rows:
     """A relation with every key that changed rows, old and new, have: the changed rows themselves."""
     return changed
 
 
-def of_affected(derivation: Derivation, view: View, keys: Sequence[tuple[Column, Column]], affected: Relation) -> View:
+def of_affected(derivation: Derivation, view: View, keys: Sequence[tuple[Column, Column]], affected: Rows) -> View:
     """Rows of the view whose key (view column, key column) is affected; without keys all of them, if any is."""
     return restrict(view, [(mine, key, True) for mine, key in keys], affected, derivation.ids)
 
 
-def when_touched(derivation: Derivation, view: View, affected: Relation) -> View:
+def when_touched(derivation: Derivation, view: View, affected: Rows) -> View:
     """The view, or nothing when no key is affected. For results that have a row even over nothing."""
     keys = affected.scan(derivation.ids, only=[affected.plan_columns[0].id])
     return joined("semi", view, keys, [TRUE])

@@ -16,7 +16,7 @@ from pgtrickle_assets.differential.aggregate import as_bag
 from pgtrickle_assets.differential.derivation import Derivation, read_current
 from pgtrickle_assets.differential.expressions import greater, integer, less, same
 from pgtrickle_assets.differential.state import State, affected_keys, difference, of_affected, reached_by
-from pgtrickle_assets.differential.view import Relation, View, consolidated, joined, project, select, union
+from pgtrickle_assets.differential.view import Rows, View, consolidated, joined, project, select, union
 from pgtrickle_assets.query.plan import Column, Filter, SortKey, TopK
 from pgtrickle_assets.query.rewrite import TRUE, IdGenerator, map_sort_keys, ref
 
@@ -69,7 +69,7 @@ class TopKState(State):
         new = self._new_top(derivation, changed, affected, old)
         return difference(derivation, self._as_stored(new, ids), old(), self.relation.plan_columns)
 
-    def _old(self, derivation: Derivation, affected: Relation) -> Callable[[], View]:
+    def _old(self, derivation: Derivation, affected: Rows) -> Callable[[], View]:
         """Gives readings of the stored rows of affected partitions, which are found once where there are many."""
 
         def read() -> View:
@@ -80,12 +80,12 @@ class TopKState(State):
         found = derivation.materialize(read(), self.relation.plan_columns, self.rule)
         return lambda: found.scan(derivation.ids)
 
-    def _affected_rows(self, derivation: Derivation, rows: View, keys: Relation, *, of_state: bool) -> View:
+    def _affected_rows(self, derivation: Derivation, rows: View, keys: Rows, *, of_state: bool) -> View:
         stored_as = {column.id: stored for column, stored in self.inputs}
         pairs = [(stored_as[key.id] if of_state else key, key) for key in self.partition]
         return of_affected(derivation, rows, pairs, keys)
 
-    def _new_top(self, derivation: Derivation, changed: Relation, affected: Relation, old: Callable[[], View]) -> View:
+    def _new_top(self, derivation: Derivation, changed: Rows, affected: Rows, old: Callable[[], View]) -> View:
         if self.offset or self.limit is None:
             return self._top(self._affected_rows(derivation, derivation.new(self.child), affected, of_state=False))
         ids = derivation.ids
@@ -100,13 +100,13 @@ class TopKState(State):
         intact = joined("anti", candidates, keys, conditions)
         return self._top(union([intact, again], self.columns, ids))
 
-    def _inserted(self, derivation: Derivation, changed: Relation) -> View:
+    def _inserted(self, derivation: Derivation, changed: Rows) -> View:
         rows = changed.scan(derivation.ids)
         assert rows.weight is not None  # noqa: S101 - the delta is a Z-set
         rows = rows.with_node(Filter(rows.node, greater(ref(rows.weight), integer(0))))
         return select(as_bag(rows, derivation.ids), self.columns, derivation.ids)
 
-    def _spoiled(self, derivation: Derivation, changed: Relation, old: Callable[[], View]) -> Relation:
+    def _spoiled(self, derivation: Derivation, changed: Rows, old: Callable[[], View]) -> Rows:
         """Partitions of which a stored row was deleted."""
         ids = derivation.ids
         gone = changed.scan(ids)

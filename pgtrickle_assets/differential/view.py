@@ -15,19 +15,21 @@ from pgtrickle_assets.differential.expressions import integer, unequal
 from pgtrickle_assets.query.plan import (
     Aggregate,
     AggregateCall,
+    Call,
     Column,
     ColumnRef,
     Expression,
     Filter,
     Join,
     JoinKind,
+    Literal,
     Node,
     Project,
     Scan,
     UnionAll,
     Version,
 )
-from pgtrickle_assets.query.rewrite import IdGenerator, conjunction, ref, rename_ids, substitute
+from pgtrickle_assets.query.rewrite import IdGenerator, conjunction, conjuncts, ref, rename_ids, substitute
 from pgtrickle_assets.query.types import INT64
 
 WEIGHT = "__pgt_weight"
@@ -90,6 +92,62 @@ class Relation:
         node = Scan(self.name, fresh, tuple(name for _, name in chosen), version, weight)
         columns = {column.id: new for (column, _), new in zip(chosen, fresh, strict=True)}
         return View(node, columns, weight, self.inserts_only)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Some rows of a Z-set that is stored already: read again wherever it is needed, instead of being stored once more.
+
+    See `selection`.
+    """
+
+    view: View
+    plan_columns: tuple[Column, ...]
+
+    @property
+    def inserts_only(self) -> bool:
+        """See `View.inserts_only`."""
+        return self.view.inserts_only
+
+    def scan(self, ids: IdGenerator, only: Iterable[str] | None = None) -> View:
+        """A fresh reading of the plan columns in `only` or of all."""
+        wanted = None if only is None else frozenset(only)
+        chosen = [column for column in self.plan_columns if wanted is None or column.id in wanted]
+        return select(copy(self.view, ids), chosen, ids)
+
+
+Rows = Relation | Selection
+"""Rows that may be read many times."""
+
+_TESTS = frozenset(("=", "<>", "<", "<=", ">", ">=", "in", "is_null", "is_not_null"))
+
+
+def selection(view: View, columns: Sequence[Column]) -> Selection | None:
+    """The view if it is a stored Z-set under comparisons of its columns, and these plan columns are columns of that.
+
+    Then the driver knows the values that can occur about as well as if it had computed the view.
+    """
+    node, ids = view.node, {view.columns[column.id].id for column in columns}
+    while isinstance(node, Filter | Project):
+        if isinstance(node, Filter):
+            if not all(_compares_columns(part) for part in conjuncts(node.predicate)):
+                return None
+        else:
+            items = [item for column, item in node.items if column.id in ids]
+            if not all(isinstance(item, ColumnRef) for item in items):
+                return None
+            ids = {item.id for item in items if isinstance(item, ColumnRef)}
+        node = node.child
+    is_stored = isinstance(node, Scan) and node.weight is not None
+    return Selection(view, tuple(columns)) if is_stored and columns else None
+
+
+def _compares_columns(part: Expression) -> bool:
+    if not isinstance(part, Call):
+        return False
+    if part.function in ("and", "or"):
+        return all(_compares_columns(arg) for arg in part.args)
+    return part.function in _TESTS and all(isinstance(arg, ColumnRef | Literal) for arg in part.args)
 
 
 def copy(view: View, ids: IdGenerator) -> View:

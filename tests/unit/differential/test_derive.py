@@ -58,6 +58,22 @@ def test_stable_function_makes_the_plan_full() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("where", "roles"),
+    [
+        ("", ["result"]),
+        ("WHERE l.b > 1 AND l.a <> l.b", ["result"]),
+        ("WHERE l.b IN (1, 2) OR l.b IS NULL", ["result"]),
+        ("WHERE l.b % 2 = 1", ["intermediate", "result"]),
+        ("JOIN l m ON l.a = m.b", ["intermediate", "result"]),
+    ],
+)
+def test_affected_groups_are_a_step_only_where_the_changed_rows_do_not_tell_them(where: str, roles: list[str]) -> None:
+    table = TableSchema(TableName("raw", "l"), (ColumnSchema("a", INT64), ColumnSchema("b", INT64)))
+    found = derive(plan_query(f"SELECT l.a, count(*) AS n FROM l {where} GROUP BY l.a", resolve=lambda _: table))
+    assert [step.role for step in found.delta_steps({"raw.l": BOTH})] == roles
+
+
 def test_linear_plan_needs_no_state() -> None:
     found = derive(plan(Filter(scan("l", "a"), Call("is_null", (ref(scan("l", "a").columns[0]),), BOOLEAN))))
     assert found.state_tables == ()
@@ -70,7 +86,7 @@ def test_result_that_carries_its_state_has_no_second_table() -> None:
     found = derive(plan(count_by(scan("l", "a"), "a")))
     assert found.state_tables == ()
     steps = found.delta_steps({"l": BOTH})
-    assert [step.role for step in steps] == ["intermediate", "result"]
+    assert [step.role for step in steps] == ["result"]
     reads = [(part.relation, part.version) for part in scans(steps[-1].query)]
     assert (RESULT, Version.OLD) in reads
 

@@ -19,3 +19,6 @@ SELECT power(x, y) AS a FROM (VALUES (0.0::float8, 0.0::float8), (2, -3), ('Infi
 SELECT sign(n) AS a, sign(f) AS b, abs(n) AS c, ceil(n) AS d, floor(m) AS e, trunc(m, 2) AS g, trunc(n) AS h, round(f) AS i, mod(a, 3) AS j, -n AS k, +n AS l FROM t WHERE f IS NULL OR f < 1e10;
 SELECT substring(s, a, c) AS x, substring(s, c) AS y, substring(s FROM c FOR 2) AS z, overlay(s placing 'X' from c) AS w FROM t WHERE c IS NULL OR c > 0;
 SELECT trim(both from s) AS a, trim(leading 'a' from s) AS b, btrim(s, NULL) AS c, md5(s) AS d, ascii(s) AS e, position('a' in s) AS f, octet_length(s) AS g FROM t;
+SELECT id, d >= DATE '2024-01-31' + INTERVAL '1 month' AS a, d < DATE '2024-03-31' - INTERVAL '1 month' AS b, d <= DATE '2024-01-30' + 1 AS c, d > DATE '2024-02-01' - 1 AS e FROM t;
+SELECT id, d < TIMESTAMP '2024-01-31 00:00:01' AS a, d <= TIMESTAMP '2024-01-31 23:59:59' AS b, d > TIMESTAMP '2024-01-31 00:00:01' AS c, d >= TIMESTAMP '2024-01-31 00:00:01' AS e, d = TIMESTAMP '2024-01-31 00:00:00' AS f, d <> TIMESTAMP '2024-01-31 12:00:00' AS g, TIMESTAMP '2024-01-31 12:00:00' > d AS h FROM t;
+SELECT id, ts >= DATE '2024-02-29' - INTERVAL '1 month 1 day -10 hours' AS a, DATE '2024-01-31' + INTERVAL '1 month' AS b, DATE '2024-01-01' - INTERVAL '1 year 0.5 seconds' AS c, TIMESTAMP '2023-12-31 23:59:59.5' + INTERVAL '0.5 seconds' AS e FROM t;
