@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from pgtrickle_assets.differential.computed import Computed, chain_of, computed_delta
 from pgtrickle_assets.differential.expressions import integer
 from pgtrickle_assets.differential.steps import InputChange, Step, StepRole
 from pgtrickle_assets.differential.view import Relation, Rows, View, copy, project, selection
@@ -22,6 +23,7 @@ class Derivation:
 
     `rules` maps a node type to the function that gives the delta of such a node; None stands for "no change". `small`
     are state relations with so few rows that reading them whole costs less than a step that finds the affected ones.
+    `computed` has what steps of state relations put out beside their columns, by relation.
     """
 
     changes: dict[str, InputChange]
@@ -29,6 +31,7 @@ class Derivation:
     rules: Mapping[type[Node], DeltaRule]
     small: frozenset[str] = frozenset()
     steps: list[Step] = field(default_factory=list[Step])
+    computed: dict[str, Computed] = field(default_factory=dict[str, Computed])
     _deltas: dict[int, tuple[Node, View | None]] = field(default_factory=dict[int, tuple[Node, View | None]])
     _shared: dict[int, tuple[Node, Rows | None]] = field(default_factory=dict[int, tuple[Node, Rows | None]])
 
@@ -63,9 +66,16 @@ class Derivation:
         known = self._deltas.get(id(node))
         if known is not None:
             return None if known[1] is None else copy(known[1], self.ids)
-        result = self.rules[type(node)](self, node) if self.changed(node) else None
+        result = self._delta(node) if self.changed(node) else None
         self._deltas[id(node)] = (node, result)
         return result
+
+    def _delta(self, node: Node) -> View | None:
+        chain = chain_of(node)
+        computed = None if chain is None else self.computed.get(chain.scan.relation)
+        if chain is not None and computed is not None and all(part in computed for part in chain.computed):
+            return computed_delta(chain, node.output, computed, self.ids)
+        return self.rules[type(node)](self, node)
 
     def shared_delta(self, node: Node) -> Rows | None:
         """The delta of `node` as a relation that may be read many times."""
@@ -94,11 +104,26 @@ class Derivation:
         self.emit(name, view, stored, "intermediate", rule)
         return Relation(name, stored, view.weight is not None, inserts_only=view.inserts_only)
 
-    def emit(self, target: str, view: View, columns: Sequence[tuple[Column, str]], role: StepRole, rule: str) -> None:
-        """Append a step that stores the plan columns of `view` under the given names."""
-        schema = tuple(ColumnSchema(name, column.type, column.nullable) for column, name in columns)
-        query = _exact(view, [column for column, _ in columns], self.ids)
-        self.steps.append(Step(target, query, schema, role, view.weight is not None, rule))
+    def emit(
+        self,
+        target: str,
+        view: View,
+        columns: Sequence[tuple[Column, str]],
+        role: StepRole,
+        rule: str,
+        computed: Sequence[tuple[Column, str]] = (),
+    ) -> None:
+        """Append a step that puts out plan columns of `view` under the given names; `computed` are not stored."""
+        query = _exact(view, [column for column, _ in (*columns, *computed)], self.ids)
+        picked = None if view.sums is None else view.sums.picked()
+        if picked is not None and all(step.target != picked.target for step in self.steps):
+            picked = None
+        step = Step(target, query, _schema(columns), role, view.weight is not None, rule, _schema(computed), picked)
+        self.steps.append(step)
+
+
+def _schema(columns: Sequence[tuple[Column, str]]) -> tuple[ColumnSchema, ...]:
+    return tuple(ColumnSchema(name, column.type, column.nullable) for column, name in columns)
 
 
 def _exact(view: View, columns: Sequence[Column], ids: IdGenerator) -> Node:

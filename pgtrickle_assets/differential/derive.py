@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pgtrickle_assets.differential.computed import computed_of
 from pgtrickle_assets.differential.derivation import DeltaRule, Derivation, read_current
 from pgtrickle_assets.differential.join import inner_join_delta, is_join_group
 from pgtrickle_assets.differential.linear import (
@@ -21,7 +22,7 @@ from pgtrickle_assets.differential.reasons import reasons_against
 from pgtrickle_assets.differential.semi_join import semi_join_delta
 from pgtrickle_assets.differential.state import State
 from pgtrickle_assets.differential.steps import RESULT, DeriveOptions, InputChange, Reason, StateTable, Step
-from pgtrickle_assets.differential.view import View, consolidated
+from pgtrickle_assets.differential.view import View, consolidated, project
 from pgtrickle_assets.query.plan import (
     Filter,
     Generate,
@@ -33,7 +34,7 @@ from pgtrickle_assets.query.plan import (
     UnionAll,
     Values,
 )
-from pgtrickle_assets.query.rewrite import IdGenerator, all_ids
+from pgtrickle_assets.query.rewrite import IdGenerator, all_ids, substitute
 
 
 def join_delta(derivation: Derivation, node: Node) -> View | None:
@@ -147,10 +148,11 @@ class MaintenancePlan:
         if self.lowered is None:
             raise ValueError("a plan with reasons against it has no delta steps")
         derivation = Derivation(dict(changes), self._ids(), DELTA_RULES, small)
-        for state in self.lowered.states:
+        for number, state in enumerate(self.lowered.states, start=1):
             change = state.change(derivation)
             if change is not None:
-                _emit_state(derivation, state, change)
+                readers = [*(later.child for later in self.lowered.states[number:]), self.lowered.root]
+                _emit_state(derivation, state, change, readers)
                 derivation.changes[state.relation.name] = InputChange()
         result = None if self.lowered.is_result else derivation.delta(self.lowered.root)
         if result is not None:
@@ -174,10 +176,18 @@ class MaintenancePlan:
         derivation.emit(RESULT, view, columns, "result", rule)
 
 
-def _emit_state(derivation: Derivation, state: State, content: View) -> None:
+def _emit_state(derivation: Derivation, state: State, content: View, readers: Sequence[Node] = ()) -> None:
+    """Append the step of a state relation, with what plans that read its changed rows compute of them."""
     relation = state.relation
     role = "result" if relation.name == RESULT else "state"
-    derivation.emit(relation.name, content, relation.columns, role, state.rule)
+    found = computed_of(readers, relation.name, derivation.ids)
+    if found:
+        stored = {name: content.ref(column) for column, name in relation.columns}
+        items = [(column, content.ref(column)) for column, _ in relation.columns]
+        items += [(column, substitute(part, stored)) for part, (column, _) in found.items()]
+        content = project(content, items, derivation.ids)
+    derivation.computed[relation.name] = found
+    derivation.emit(relation.name, content, relation.columns, role, state.rule, tuple(found.values()))
 
 
 def derive(plan: QueryPlan, options: DeriveOptions | None = None) -> MaintenancePlan:

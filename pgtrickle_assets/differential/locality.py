@@ -75,7 +75,7 @@ def restricted(
 
 def _restricted(step: Step, column: str, condition: Callable[[Column], Expression]) -> Step:
     position = [stored.name for stored in step.columns].index(column)
-    return replace(step, query=pushdown.restricted(step.query, condition(step.query.output[position])))
+    return replace(step, picked=None, query=pushdown.restricted(step.query, condition(step.query.output[position])))
 
 
 class _Search:

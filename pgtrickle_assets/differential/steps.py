@@ -72,6 +72,18 @@ class ValueRange:
 
 
 @dataclass(frozen=True, slots=True)
+class Picked:
+    """The output of a step in other words: columns of those rows of an earlier step's output that have all flags.
+
+    `columns` and the Boolean columns `flags` are names in that output; equal rows are added up.
+    """
+
+    target: str
+    columns: tuple[str, ...]
+    flags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One query of a maintenance run.
 
@@ -83,6 +95,8 @@ class Step:
             of the visible table, `intermediate` outputs are dropped at the end of the run.
         weighted: Whether the output has a BIGINT weight column, named `__pgt_weight`, last.
         rule: Name of the rule that made the step, as in `reasons.RULES`.
+        computed: Further columns after `columns`, for later steps only: they are not stored.
+        picked: The same output without the query, where there is a way.
     """
 
     target: str
@@ -91,6 +105,13 @@ class Step:
     role: StepRole
     weighted: bool
     rule: str
+    computed: tuple[ColumnSchema, ...] = ()
+    picked: Picked | None = None
+
+    @property
+    def output_columns(self) -> tuple[ColumnSchema, ...]:
+        """All columns of the query but the weight."""
+        return (*self.columns, *self.computed)
 
 
 @dataclass(frozen=True, slots=True)

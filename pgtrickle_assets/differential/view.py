@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pgtrickle_assets.differential.expressions import integer, unequal
+from pgtrickle_assets.differential.steps import Picked
 from pgtrickle_assets.query.plan import (
     Aggregate,
     AggregateCall,
@@ -45,12 +46,14 @@ class View:
         columns: Maps the id of a column of the defining plan to the output column of `node` that holds it.
         weight: The output column of `node` with the weight of each row; None for a bag.
         inserts_only: No row of this Z-set has a negative weight.
+        sums: What the rows are, with equal ones added up, where it is that and nothing more.
     """
 
     node: Node
     columns: Mapping[str, Column]
     weight: Column | None = None
     inserts_only: bool = False
+    sums: Selection | None = None
 
     def ref(self, column: Column | str) -> ColumnRef:
         """The value of a column of the defining plan."""
@@ -115,6 +118,26 @@ class Selection:
         chosen = [column for column in self.plan_columns if wanted is None or column.id in wanted]
         return select(copy(self.view, ids), chosen, ids)
 
+    def picked(self) -> Picked | None:
+        """The rows without a query, unless values are compared."""
+        node, flags = self.view.node, list[str]()
+        ids = [self.view.columns[column.id].id for column in self.plan_columns]
+        while isinstance(node, Filter | Project):
+            if isinstance(node, Filter):
+                parts = conjuncts(node.predicate)
+                if not all(isinstance(part, ColumnRef) for part in parts):
+                    return None
+                flags += [part.id for part in parts if isinstance(part, ColumnRef)]
+            else:
+                items = {column.id: item.id for column, item in node.items if isinstance(item, ColumnRef)}
+                if not items.keys() >= set(flags):
+                    return None
+                ids, flags = [items[i] for i in ids], [items[i] for i in flags]
+            node = node.child
+        assert isinstance(node, Scan)  # noqa: S101 - that is what a selection is of
+        names = {column.id: name for column, name in zip(node.columns, node.source_columns, strict=True)}
+        return Picked(node.relation, tuple(names[i] for i in ids), tuple(names[i] for i in flags))
+
 
 Rows = Relation | Selection
 """Rows that may be read many times."""
@@ -144,7 +167,7 @@ def selection(view: View, columns: Sequence[Column]) -> Selection | None:
 
 def _compares_columns(part: Expression) -> bool:
     if not isinstance(part, Call):
-        return False
+        return isinstance(part, ColumnRef)
     if part.function in ("and", "or"):
         return all(_compares_columns(arg) for arg in part.args)
     return part.function in _TESTS and all(isinstance(arg, ColumnRef | Literal) for arg in part.args)
@@ -251,4 +274,4 @@ def consolidated(view: View, columns: Sequence[Column], ids: IdGenerator) -> Vie
     summed = sums.columns[weight.id]
     node = Filter(sums.node, unequal(ref(summed), integer(0)))
     columns_out = {column.id: sums.columns[column.id] for column in columns}
-    return View(node, columns_out, summed, view.inserts_only)
+    return View(node, columns_out, summed, view.inserts_only, selection(narrow, columns))

@@ -130,7 +130,7 @@ def _step(step: Step) -> dict[str, Any]:
 
 
 def _sql(step: Step) -> str:
-    names = [column.name for column in step.columns] + ([WEIGHT_COLUMN] if step.weighted else [])
+    names = [column.name for column in step.output_columns] + ([WEIGHT_COLUMN] if step.weighted else [])
     output = [(column.id, name) for column, name in zip(step.query.output, names, strict=True)]
     return render(step.query, "spark", _relation, output)
 

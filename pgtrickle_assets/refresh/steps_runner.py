@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from pgtrickle_assets.lake.consolidate import consolidate
 from pgtrickle_assets.lake.model import WEIGHT_COLUMN
 from pgtrickle_assets.lake.spark_collect import collect
 from pgtrickle_assets.query.arrow_types import arrow_type
@@ -21,7 +22,7 @@ from pgtrickle_assets.refresh.scan_filters import Reading, ScanFilterSearch
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from pgtrickle_assets.differential.steps import Step
+    from pgtrickle_assets.differential.steps import Picked, Step
     from pgtrickle_assets.query.plan import Node, Scan
     from pgtrickle_assets.query.types import ColumnSchema
 
@@ -37,7 +38,7 @@ def needed_columns(steps: Iterable[Step]) -> dict[str, frozenset[str]]:
 
 @dataclass(frozen=True, slots=True)
 class StepMeasure:
-    """What one step of a measured run did; `sql` is empty where its inputs were known to yield nothing."""
+    """What one step of a measured run did; `sql` is empty where Spark was not needed."""
 
     target: str
     rule: str
@@ -95,7 +96,8 @@ class StepsRunner:
         """Run all steps.
 
         Returns:
-            The rows of each state and result step, by target: Arrow when collected or known to be empty, else a frame.
+            The stored columns of each state and result step's rows, by target: Arrow when collected or known to be
+            empty, else a frame.
         """
         used = {scan.relation for step in steps for scan in scans(step.query)}
         outputs: dict[str, pa.Table | DataFrame] = {}
@@ -109,7 +111,7 @@ class StepsRunner:
                 )
                 self.relations.add(step.target, rows)
                 if step.role != "intermediate":
-                    outputs[step.target] = rows
+                    outputs[step.target] = _stored(step, rows)
         return outputs
 
     def count(self, steps: Sequence[Step]) -> int:
@@ -127,9 +129,13 @@ class StepsRunner:
         return rows
 
     def _rows(self, step: Step, *, is_read_later: bool) -> pa.Table | DataFrame:
+        if step.picked is not None:
+            found = self.relations.rows(step.picked.target)
+            if is_arrow(found):
+                return picked_rows(step, step.picked, found)
         query, readings = self._search.simplified(step.query, self.relations.is_empty)
         if query is None:
-            return empty_rows(step.columns, weighted=step.weighted)
+            return empty_rows(step.output_columns, weighted=step.weighted)
         sql, is_small = self._statement(step, query, readings)
         if not self.collect:
             frame = self.spark.sql(sql)
@@ -140,7 +146,7 @@ class StepsRunner:
 
     def _statement(self, step: Step, query: Node, readings: Mapping[Scan, Reading]) -> tuple[str, bool]:
         """The SQL of a step, and whether all it reads is little."""
-        names = [column.name for column in step.columns]
+        names = [column.name for column in step.output_columns]
         if step.weighted:
             names.append(WEIGHT_COLUMN)
         output = [(column.id, name) for column, name in zip(query.output, names, strict=True)]
@@ -149,6 +155,22 @@ class StepsRunner:
         sql = render(query, "spark", views.__getitem__, output, one_task=is_small)
         self.statements.append((step.target, sql))
         return sql, is_small
+
+
+def _stored(step: Step, rows: pa.Table | DataFrame) -> pa.Table | DataFrame:
+    """The rows without what is not stored."""
+    names = [column.name for column in step.computed]
+    if not names:
+        return rows
+    return rows.drop_columns(names) if is_arrow(rows) else rows.drop(*names)
+
+
+def picked_rows(step: Step, picked: Picked, rows: pa.Table) -> pa.Table:
+    """The rows of a step out of those of an earlier one."""
+    for flag in picked.flags:
+        rows = rows.filter(rows.column(flag))
+    names = [*(column.name for column in step.columns), WEIGHT_COLUMN]
+    return consolidate(rows.select([*picked.columns, WEIGHT_COLUMN]).rename_columns(names))
 
 
 def _row_count(rows: pa.Table | DataFrame) -> int:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgtrickle_assets.differential.derive import MaintenancePlan, derive
-from pgtrickle_assets.differential.steps import RESULT, DeriveOptions, InputChange, Step, ValueRange
+from pgtrickle_assets.differential.steps import RESULT, DeriveOptions, InputChange, Picked, Step, ValueRange
 from pgtrickle_assets.query.plan import Node, QueryPlan, Scan, Version
 from pgtrickle_assets.query.render import render
 from pgtrickle_assets.query.render_types import type_name
@@ -25,6 +25,7 @@ from pgtrickle_assets.query.types import ColumnSchema
 from pgtrickle_assets.refresh.key_filter import RangeFilter, ScanFilter
 from pgtrickle_assets.refresh.relations import Relations
 from pgtrickle_assets.refresh.scan_filters import Reading, ScanFilterSearch
+from pgtrickle_assets.refresh.steps_runner import picked_rows
 
 if TYPE_CHECKING:
     import duckdb
@@ -225,7 +226,7 @@ class StreamTable:
 
     def _materialize(self, table: str, step: Step, query: Node | None = None) -> int:
         query = query or step.query
-        names = [c.name for c in step.columns] + ([WEIGHT] if step.weighted else [])
+        names = [c.name for c in step.output_columns] + ([WEIGHT] if step.weighted else [])
         output = [(column.id, name) for column, name in zip(query.output, names, strict=True)]
         text = render(query, "duckdb", self._relation, output)
         self.statements.append(f"-- {step.target} ({step.role}, {step.rule})\n{text}")
@@ -290,13 +291,30 @@ class StreamTable:
     def _run(self, step: Step, name: str, query: Node | None, readings: Mapping[Scan, Reading]) -> int:
         if query is None:
             self._empty(name, step)
-            return 0
-        self._select(readings)
-        count = self._materialize(name, step, query)
-        for selected in self._selected.values():
-            self.connection.execute(f"DROP TABLE {selected}")
-        self._selected = {}
+            count = 0
+        else:
+            self._select(readings)
+            count = self._materialize(name, step, query)
+            for selected in self._selected.values():
+                self.connection.execute(f"DROP TABLE {selected}")
+            self._selected = {}
+        if step.picked is not None:
+            self._check_picked(step, step.picked, name)
         return count
+
+    def _check_picked(self, step: Step, picked: Picked, name: str) -> None:
+        """Compare what the query of a step gives with what is picked of an earlier step's output."""
+        target = picked.target
+        table = self.stored[target].delta if target in self.stored else self._steps[target]
+        rows = picked_rows(step, picked, self.connection.execute(f"SELECT * FROM {table}").to_arrow_table())
+        self.connection.register("pgt_picked", rows)
+        by_query, by_picking = (Counter(self._comparable(t)) for t in (name, "pgt_picked"))
+        self.connection.unregister("pgt_picked")
+        if by_query != by_picking:
+            raise MismatchError(f"{step.target}: query gives {by_query - by_picking}, picked {by_picking - by_query}")
+
+    def _comparable(self, table: str) -> list[tuple[Any, ...]]:
+        return [tuple(map(comparable, row)) for row in self._fetch(table)]
 
     def _select(self, readings: Mapping[Scan, Reading]) -> None:
         """Let scans read only the rows that matter."""
@@ -313,7 +331,7 @@ class StreamTable:
                 self._selected[scan] = selected
 
     def _empty(self, name: str, step: Step) -> None:
-        columns = [f"{quote(c.name)} {type_name(c.type, 'duckdb')}" for c in step.columns]
+        columns = [f"{quote(c.name)} {type_name(c.type, 'duckdb')}" for c in step.output_columns]
         if step.weighted:
             columns.append(f"{WEIGHT} BIGINT")
         self.connection.execute(f"CREATE TABLE {name} ({', '.join(columns)})")
@@ -323,13 +341,13 @@ class StreamTable:
             self._steps[step.target] = name
             return
         table = self.stored[step.target]
+        computed = {column.name for column in step.computed} | {WEIGHT}
         described = self.connection.execute(f"DESCRIBE {name}").fetchall()
-        wanted = self.connection.execute(f"DESCRIBE {table.delta}").fetchall()
-        if [row[:2] for row in described] != [row[:2] for row in wanted]:
+        wanted = self.connection.execute(f"DESCRIBE {table.new}").fetchall()
+        if [row[:2] for row in described if row[0] not in computed] != [row[:2] for row in wanted]:
             raise MismatchError(f"{step.target}: delta has {described}, the stored relation {wanted}")
-        self.connection.execute(f"DELETE FROM {table.delta}")
-        self.connection.execute(f"INSERT INTO {table.delta} SELECT * FROM {name}")
-        self.connection.execute(f"DROP TABLE {name}")
+        self.connection.execute(f"DROP TABLE {table.delta}")
+        self.connection.execute(f"ALTER TABLE {name} RENAME TO {table.delta}")
         _apply(self.connection, table.old, table.delta, table.new, table.columns)
 
     def rows(self) -> Counter[tuple[Any, ...]]:
