@@ -99,7 +99,7 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Some rows of a Z-set that is stored already: read again wherever it is needed, instead of being stored once more.
+    """Some rows of what is there already: read again wherever they are needed, instead of being a step's output again.
 
     See `selection`.
     """
@@ -146,7 +146,7 @@ _TESTS = frozenset(("=", "<>", "<", "<=", ">", ">=", "in", "is_null", "is_not_nu
 
 
 def selection(view: View, columns: Sequence[Column]) -> Selection | None:
-    """The view if it is a stored Z-set under comparisons of its columns, and these plan columns are columns of that.
+    """The view if it is changes or a step's output under comparisons of columns, and has these plan columns from there.
 
     Then the driver knows the values that can occur about as well as if it had computed the view.
     """
@@ -161,7 +161,8 @@ def selection(view: View, columns: Sequence[Column]) -> Selection | None:
                 return None
             ids = {item.id for item in items if isinstance(item, ColumnRef)}
         node = node.child
-    is_stored = isinstance(node, Scan) and node.weight is not None
+    # What has one state only is the output of a step.
+    is_stored = isinstance(node, Scan) and (node.weight is not None or node.version is Version.CURRENT)
     return Selection(view, tuple(columns)) if is_stored and columns else None
 
 

@@ -32,6 +32,7 @@ LARGE_ROWS: Final = 8192
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _ABANDONED_SECONDS: Final = 3600.0
 _SUFFIX: Final = ".arrow"
+_MAPPED: Final = 4096
 
 
 @dataclass
@@ -50,19 +51,28 @@ class ColumnFiles:
     limit: int
     _used: int | None = None
     """Bytes that the files take, as far as this process knows; None before it wrote one."""
+    _mapped: dict[str, pa.ChunkedArray] = field(default_factory=dict[str, pa.ChunkedArray])
+    """Columns that this process read last: opening a file takes longer than looking through what it holds."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def read(self, key: str) -> pa.ChunkedArray | None:
         """The column stored under a key, mapped into memory."""
         path = self._own / f"{key}{_SUFFIX}"
+        found = self._mapped.pop(key, None)
         try:
-            # Mapped for as long as something of the column is in use.
-            found = pa.ipc.open_file(pa.memory_map(str(path))).read_all().column(0)
+            if found is None:
+                # Mapped for as long as something of the column is in use.
+                found = pa.ipc.open_file(pa.memory_map(str(path))).read_all().column(0)
             os.utime(path)
         except FileNotFoundError:
             return None
         except (OSError, pa.ArrowException, IndexError):
             _remove(path)
             return None
+        with self._lock:
+            self._mapped[key] = found
+            if len(self._mapped) > _MAPPED:
+                del self._mapped[next(iter(self._mapped))]
         return found
 
     def write(self, key: str, column: pa.ChunkedArray) -> None:

@@ -57,6 +57,35 @@ def test_a_damaged_file_is_read_anew(tmp_path: Path, content: bytes) -> None:
     assert not path.exists()
 
 
+def test_what_another_process_removed_is_gone_although_it_is_mapped(tmp_path: Path) -> None:
+    files = ColumnFiles(tmp_path, 1 << 20)
+    files.write("key", NUMBERS)
+    found = files.read("key")
+    assert files.read("key") is found
+    (path,) = _stored(tmp_path)
+    path.unlink()
+    assert files.read("key") is None
+    assert files.read("key") is None
+    assert found is not None
+    assert found.equals(NUMBERS)
+
+
+def test_only_so_many_columns_stay_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_cache, "_MAPPED", 2)
+    files = ColumnFiles(tmp_path, 1 << 30)
+    for number in range(4):
+        files.write(f"key_{number}", NUMBERS)
+    first = files.read("key_0")
+    for number in (1, 0, 2, 0):
+        files.read(f"key_{number}")
+    assert files.read("key_0") is first
+    for number in (1, 2, 3):
+        files.read(f"key_{number}")
+    again = files.read("key_0")
+    assert again is not first
+    assert again == first
+
+
 def test_the_columns_that_were_not_used_for_longest_go_first(tmp_path: Path) -> None:
     size = NUMBERS.nbytes
     files = ColumnFiles(tmp_path, 16 * size)
