@@ -116,7 +116,8 @@ class Derivation:
         """Append a step that puts out plan columns of `view` under the given names; `computed` are not stored."""
         query = _exact(view, [column for column, _ in (*columns, *computed)], self.ids)
         picked = None if view.sums is None else view.sums.picked()
-        if picked is not None and all(step.target != picked.target for step in self.steps):
+        # What is shown or stored comes from Spark, also where it is an input as it is.
+        if role != "intermediate" and picked is not None and all(step.target != picked.target for step in self.steps):
             picked = None
         step = Step(target, query, _schema(columns), role, view.weight is not None, rule, _schema(computed), picked)
         self.steps.append(step)

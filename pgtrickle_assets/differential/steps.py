@@ -73,9 +73,10 @@ class ValueRange:
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """The output of a step in other words: columns of those rows of an earlier step's output that have all flags.
+    """The output of a step in other words: columns of those rows of a Z-set that have all flags.
 
-    `columns` and the Boolean columns `flags` are names in that output; equal rows are added up.
+    The Z-set is the output of the earlier step `target`, or the delta of the input with that name. `columns` and the
+    Boolean columns `flags` are its stored columns; equal rows are added up.
     """
 
     target: str

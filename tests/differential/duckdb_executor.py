@@ -305,7 +305,8 @@ class StreamTable:
     def _check_picked(self, step: Step, picked: Picked, name: str) -> None:
         """Compare what the query of a step gives with what is picked of an earlier step's output."""
         target = picked.target
-        table = self.stored[target].delta if target in self.stored else self._steps[target]
+        stored = self.stored.get(target) or self.warehouse.tables.get(target)
+        table = self._steps[target] if stored is None else stored.delta
         rows = picked_rows(step, picked, self.connection.execute(f"SELECT * FROM {table}").to_arrow_table())
         self.connection.register("pgt_picked", rows)
         by_query, by_picking = (Counter(self._comparable(t)) for t in (name, "pgt_picked"))
