@@ -34,7 +34,10 @@ class ExpressionWriter:
             case Case():
                 return self._case(expression)
             case Call():
-                return write(Emission(expression, tuple(self.expression(arg) for arg in expression.args), self))
+                text = write(Emission(expression, tuple(self.expression(arg) for arg in expression.args), self))
+                # DuckDB forgets the type of a function over a constant NULL.
+                is_forgotten = self.dialect == "duckdb" and any(map(_is_null, expression.args))
+                return f"CAST({text} AS {self.type_name(expression.type)})" if is_forgotten else text
 
     def _case(self, case: Case) -> str:
         parts = [f"WHEN {self.expression(when)} THEN {self.expression(then)}" for when, then in case.branches]
@@ -92,3 +95,16 @@ class ExpressionWriter:
             f"NULLS {'FIRST' if key.nulls_first else 'LAST'}"
             for key in keys
         )
+
+
+def _is_null(expression: Expression) -> bool:
+    """Whether a constant NULL is what an expression is, or is made of."""
+    match expression:
+        case Literal():
+            return expression.value is None
+        case Cast():
+            return _is_null(expression.arg)
+        case Call():
+            return any(map(_is_null, expression.args))
+        case _:
+            return False

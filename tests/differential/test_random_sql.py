@@ -71,12 +71,18 @@ def test_random_query_equals_postgres(random_postgres: Any, top: str) -> None:
 
 
 FOUND = {
+    "a number of a side without rows is computed with": SqlScenario(
+        "SELECT c1, ABS(c5) AS c9, c5 + 1 AS c10, -c5 AS c11 FROM (SELECT g AS c1, v AS c2 FROM t2) l"
+        " FULL JOIN (SELECT v AS c4, n AS c5 FROM t3) r ON c4 = c2",
+        {"t1": [], "t2": [], "t3": []},
+        [[("t2", ("a", 1, None, None, None), 1)]],
+    ),
     "text is joined to a side without rows": SqlScenario(
         "SELECT c1, c1 || 'z' AS c9 FROM (SELECT g AS c1, v AS c2 FROM t2) l"
         " FULL JOIN (SELECT v AS c4 FROM t3) r ON c4 = c2",
         {"t1": [], "t2": [], "t3": []},
         [[("t3", (None, None, None, None, None), 1)]],
-    )
+    ),
 }
 
 

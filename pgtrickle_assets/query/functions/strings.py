@@ -245,8 +245,7 @@ for _name, _canonical in (("btrim", "trim"), ("trim", "trim"), ("ltrim", "ltrim"
     define(f"{_name}(text, text) -> text", canonical=_canonical)
 register("concat", _concat, strict=False)
 register("concat_ws", _concat_ws, strict=False)
-# DuckDB loses the type of text || NULL.
-register("||", "concat({0}, {1})", "CAST({0} || {1} AS VARCHAR)")
+register("||", "concat({0}, {1})", "({0} || {1})")
 register("replace", "replace({0}, {1}, {2})")
 define("replace(text, text, text) -> text")
 register("split_part", _split_part)
