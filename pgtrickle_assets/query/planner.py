@@ -11,6 +11,7 @@ from pgtrickle_assets.errors import QueryError, UnsupportedTypeError
 from pgtrickle_assets.query.blocks import QueryBlocks
 from pgtrickle_assets.query.context import PlannedQuery, PlanningContext
 from pgtrickle_assets.query.folding import fold_constants
+from pgtrickle_assets.query.group_restriction import restrict_groups
 from pgtrickle_assets.query.join_kinds import simplify_joins
 from pgtrickle_assets.query.lineage import column_sources
 from pgtrickle_assets.query.parse import parse
@@ -73,7 +74,7 @@ def plan_query(
 def _optimized(planned: PlannedQuery, keys: TableKeys) -> Node:
     columns = [item.column for item in planned.columns]
     wanted = [column.id for column in columns]
-    node = push_filters(simplify_joins(fold_constants(planned.node), keys))
+    node = restrict_groups(push_filters(simplify_joins(fold_constants(planned.node), keys)), keys)
     node = prune_columns(node, wanted)
     if [column.id for column in node.output] != wanted:
         by_id = {column.id: column for column in node.output}

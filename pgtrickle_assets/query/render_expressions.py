@@ -15,6 +15,11 @@ from pgtrickle_assets.query.types import FLOAT32, FLOAT64, ColumnType
 _NAME = re.compile(r'[`"]?\w+[`"]?(\.\w+)?')
 
 
+_FORGETFUL = frozenset(
+    ("+", "-", "*", "/", "%", "neg", "abs", "floor", "ceil", "trunc", "round_decimal", "sign_decimal", "||")
+)
+
+
 class ExpressionWriter:
     """Writes expressions for one engine; columns are named by their ids."""
 
@@ -35,9 +40,12 @@ class ExpressionWriter:
                 return self._case(expression)
             case Call():
                 text = write(Emission(expression, tuple(self.expression(arg) for arg in expression.args), self))
-                # DuckDB forgets the type of a function over a constant NULL.
-                is_forgotten = self.dialect == "duckdb" and any(map(_is_null, expression.args))
-                return f"CAST({text} AS {self.type_name(expression.type)})" if is_forgotten else text
+                return self._typed(text, expression) if self.dialect == "duckdb" else text
+
+    def _typed(self, text: str, call: Call) -> str:
+        """DuckDB forgets the type of functions of any number or text over a constant NULL."""
+        is_forgotten = call.function in _FORGETFUL and any(map(_is_null, call.args))
+        return f"CAST({text} AS {self.type_name(call.type)})" if is_forgotten else text
 
     def _case(self, case: Case) -> str:
         parts = [f"WHEN {self.expression(when)} THEN {self.expression(then)}" for when, then in case.branches]
