@@ -62,6 +62,7 @@ class StreamTableDefinition:
         owners: As the user wrote them.
         tags: As the user wrote them.
         dependencies: What it reads.
+        state_content: What its state tables hold; another version of the engine may keep something else in them.
     """
 
     name: TableName
@@ -81,11 +82,12 @@ class StreamTableDefinition:
     owners: tuple[str, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
     dependencies: tuple[Dependency, ...] = ()
+    state_content: str = ""
 
     @property
     def query_hash(self) -> str:
-        """Identity of what decides the content: query, dialect and partitioning."""
-        parts = (self.defining_query, self.dialect, self.partition_by or "")
+        """Identity of what decides the content, also of state tables: query, dialect and partitioning."""
+        parts = (self.defining_query, self.dialect, self.partition_by or "", *filter(None, [self.state_content]))
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

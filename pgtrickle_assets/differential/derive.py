@@ -16,7 +16,7 @@ from pgtrickle_assets.differential.linear import (
     union_delta,
     values_delta,
 )
-from pgtrickle_assets.differential.lower import Lowered, lower
+from pgtrickle_assets.differential.lower import Lowered, canonical, lower
 from pgtrickle_assets.differential.outer_join import outer_join_delta
 from pgtrickle_assets.differential.reasons import reasons_against
 from pgtrickle_assets.differential.semi_join import semi_join_delta
@@ -95,8 +95,17 @@ class MaintenancePlan:
     @property
     def state_tables(self) -> tuple[StateTable, ...]:
         """The stored relations beside the result."""
-        hidden = self.states[:-1] if self.lowered is not None and self.lowered.is_result else self.states
-        return tuple(state.table for state in hidden)
+        return tuple(state.table for state in self._hidden_states)
+
+    @property
+    def state_content(self) -> str:
+        """What the stored relations beside the result hold, as a text that is the same for the same content."""
+        hidden = self._hidden_states
+        return repr(canonical(hidden, nullability=False)) if hidden else ""
+
+    @property
+    def _hidden_states(self) -> tuple[State, ...]:
+        return self.states[:-1] if self.lowered is not None and self.lowered.is_result else self.states
 
     def full_steps(self) -> tuple[Step, ...]:
         """Steps that compute state relations and result from the inputs at the cut (`Version.CURRENT`)."""

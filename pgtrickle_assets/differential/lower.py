@@ -108,15 +108,20 @@ def _as_result(states: Sequence[State], root: Node, names: Sequence[str]) -> Sta
     return replace(states[-1], relation=relation, key=key)
 
 
-def canonical(value: object, numbers: dict[str, int] | None = None) -> object:
-    """A hashable form of a plan that is equal for plans that differ in column ids and labels only."""
+def canonical(value: object, numbers: dict[str, int] | None = None, *, nullability: bool = True) -> object:
+    """A hashable form of a plan that is equal for plans that differ in column ids and labels only.
+
+    Without `nullability`, also for those that differ in what is known about NULLs.
+    """
     numbers = {} if numbers is None else numbers
     if isinstance(value, Column | ColumnRef):
-        return ("column", numbers.setdefault(value.id, len(numbers)), value.type, value.nullable)
+        known = (value.nullable,) if nullability else ()
+        return ("column", numbers.setdefault(value.id, len(numbers)), value.type, *known)
     if isinstance(value, tuple):
-        return tuple(canonical(part, numbers) for part in cast(tuple[object, ...], value))
+        return tuple(canonical(part, numbers, nullability=nullability) for part in cast(tuple[object, ...], value))
     if is_dataclass(value) and not isinstance(value, type):
-        parts = tuple(canonical(getattr(value, part.name), numbers) for part in fields(value))
+        names = [part.name for part in fields(value) if nullability or part.name != "nullable"]
+        parts = (canonical(getattr(value, name), numbers, nullability=nullability) for name in names)
         return (type(value).__name__, *parts)
     return value
 

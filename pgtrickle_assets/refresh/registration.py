@@ -232,6 +232,7 @@ def _registered(workspace: Workspace, definition: Definition) -> StreamTableDefi
         owners=tuple(table.owners),
         tags=dict(table.tags),
         dependencies=tuple(_dependencies(workspace, definition)),
+        state_content=definition.maintenance.state_content,
     )
 
 

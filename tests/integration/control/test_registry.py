@@ -52,6 +52,13 @@ def test_a_second_synchronization_changes_nothing(catalog):
     assert registry.stored(catalog) == before
 
 
+def test_state_tables_that_are_to_hold_something_else_are_computed_anew(catalog):
+    before = replace(orders, state_content="all groups")
+    sync(catalog, "p", [before])
+    assert not sync(catalog, "p", [before]).changed
+    assert sync(catalog, "p", [replace(orders, state_content="some groups")]).redefined == (SILVER,)
+
+
 def test_a_change_of_options_keeps_the_content(catalog):
     ids = sync(catalog, "p", [orders]).ids
     result = sync(catalog, "p", [replace(orders, schedule="5m", description="x")])

@@ -58,6 +58,19 @@ def test_stable_function_makes_the_plan_full() -> None:
     ]
 
 
+def test_the_content_of_states_is_told_apart_whatever_is_known_about_nulls() -> None:
+    def content(where: str, *, nullable: bool = True, label: str = "n") -> str:
+        columns = (ColumnSchema("a", INT64, nullable), ColumnSchema("b", INT64))
+        table = TableSchema(TableName("raw", "l"), columns)
+        query = f"SELECT a, avg(b) AS {label} FROM l {where} GROUP BY a HAVING count(*) > 1"
+        return derive(plan_query(query, resolve=lambda _: table)).state_content
+
+    assert content("") == content("", nullable=False, label="m")
+    assert content("") != content("WHERE b > 1")
+    assert content("WHERE b > 1") != content("WHERE b > 2")
+    assert derive(plan(Filter(scan("l", "a"), Literal(True, BOOLEAN)))).state_content == ""
+
+
 @pytest.mark.parametrize(
     ("where", "roles"),
     [
