@@ -120,7 +120,7 @@ class SourceReplacedError(CaptureGapError):
 
 
 class SourceSchemaChangedError(CaptureGapError):
-    """Captured columns of a source table were dropped, renamed or retyped since capture was installed."""
+    """What capture was installed for changed: columns were dropped, renamed or retyped, or a unique key is gone."""
 
 
 class LakeError(PgTrickleError):

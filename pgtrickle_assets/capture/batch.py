@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pgtrickle_assets.capture import read_sql, registry
+from pgtrickle_assets.capture import catalog, read_sql, registry
 from pgtrickle_assets.capture.buffer_sql import buffer
 from pgtrickle_assets.capture.bulk import LOCK_MILLISECONDS, BulkQuery, BulkReader, run
 from pgtrickle_assets.capture.connect import open_connection, translated
@@ -42,6 +42,7 @@ class OpenBatch:
         snapshot: The snapshot of all that is read here.
         change_queries: The net changes of each table that was captured before.
         copies: For each table to copy, queries that yield its rows in disjoint parts.
+        keys: The unique keys of each table, by the columns of which none can be NULL.
         reader: Holds the locks of the batch.
         quiet: Those tables whose buffer holds nothing new, so that their query need not be run.
         pending_leaves: Tables with partitions whose TRUNCATE is not recorded yet: install again after this batch.
@@ -51,6 +52,7 @@ class OpenBatch:
     snapshot: Snapshot
     change_queries: Mapping[TableName, BulkQuery]
     copies: Mapping[TableName, tuple[BulkQuery, ...]]
+    keys: Mapping[TableName, tuple[frozenset[str], ...]]
     reader: BulkReader
     quiet: frozenset[TableName] = frozenset()
     pending_leaves: tuple[TableName, ...] = ()
@@ -139,6 +141,7 @@ def _begin(lead: Connection, reader: BulkReader, request: Request, dsn: str) -> 
         snapshot=snapshot,
         change_queries=queries,
         copies=_copy_queries(reader, request, exported, observed, columns),
+        keys=_keys(lead, observed),
         reader=reader,
         quiet=_quiet(lead, request, [observed[name] for name in queries]),
         pending_leaves=tuple(n for n in request.tables if observed[n].state.leaves.keys() - observed[n].guarded),
@@ -189,6 +192,16 @@ def _direct_reads(request: Request, table: ObservedTable) -> dict[int, TableName
         return names
     before = request.position.tables.get((name.schema, name.name)) if request.position else None
     return {oid: names[oid] for oid in arrivals(before, table)} if before else {}
+
+
+def _keys(lead: Connection, observed: Mapping[TableName, ObservedTable]) -> dict[TableName, tuple[frozenset[str], ...]]:
+    found = catalog.unique_keys(lead, [table.captured.relid for table in observed.values()])
+    keys: dict[TableName, tuple[frozenset[str], ...]] = {}
+    for name, table in observed.items():
+        columns = {column.number: column.name for column in table.attributes if column.not_null}
+        standing = [numbers for numbers in found.get(table.captured.relid, []) if set(numbers) <= columns.keys()]
+        keys[name] = tuple(frozenset(columns[number] for number in numbers) for numbers in standing)
+    return keys
 
 
 def _leave_receipt(dsn: str, consumer: str) -> str:

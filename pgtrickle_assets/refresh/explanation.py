@@ -25,7 +25,8 @@ def explain(definition: Definition) -> dict[str, Any]:
     """Plan and maintenance of a stream table as plain data; the SQL names relations as `name@version`.
 
     `plan` is the query as it is understood; `operators` are what the engine maintains, each with its rule. `steps` are
-    the statements of a refresh in which every input changed; where fewer did, fewer are run.
+    the statements of a refresh in which every input changed; where fewer did, fewer are run, and where data is little,
+    one that only picks rows of an earlier one is not.
     """
     maintenance = definition.maintenance
     is_full = definition.stream_table.refresh_mode == "full"

@@ -153,6 +153,7 @@ class MirrorCapture:
             raise
         except CaptureGapError as error:
             raise self._to_copy(mirrored, error, copy) from error
+        _require_keys(mirrored, batch)
         return _Step(mirrored, expected, batch.position), batch, frozenset(copy)
 
     @staticmethod
@@ -259,6 +260,20 @@ class MirrorCapture:
             mirrored.name: frozenset(table for table in mirrored.mirrors if (mirrored.name, table) not in copied)
             for mirrored in self.sources
         }
+
+
+def _require_keys(mirrored: MirroredSource, batch: OpenBatch) -> None:
+    """Plans rest on keys, so rows that a key kept out must not come in before the plans are made anew."""
+    lost = [
+        f"{table} ({', '.join(mirror.key)})"
+        for table, mirror in mirrored.mirrors.items()
+        if mirror.key and not any(key <= set(mirror.key) for key in batch.keys[table])
+    ]
+    if lost:
+        raise SourceSchemaChangedError(
+            f"a unique key went away in source {mirrored.name}: {', '.join(lost)}.",
+            hint="Run again: stream tables are then planned without it.",
+        )
 
 
 class _RecopyError(PgTrickleError):

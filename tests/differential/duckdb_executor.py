@@ -309,13 +309,17 @@ class StreamTable:
         table = self._steps[target] if stored is None else stored.delta
         rows = picked_rows(step, picked, self.connection.execute(f"SELECT * FROM {table}").to_arrow_table())
         self.connection.register("pgt_picked", rows)
-        by_query, by_picking = (Counter(self._comparable(t)) for t in (name, "pgt_picked"))
+        by_query, by_picking = (self._weights(table) for table in (name, "pgt_picked"))
         self.connection.unregister("pgt_picked")
         if by_query != by_picking:
-            raise MismatchError(f"{step.target}: query gives {by_query - by_picking}, picked {by_picking - by_query}")
+            raise MismatchError(f"{step.target}: query gives {by_query}, picked {by_picking}")
 
-    def _comparable(self, table: str) -> list[tuple[Any, ...]]:
-        return [tuple(map(comparable, row)) for row in self._fetch(table)]
+    def _weights(self, table: str) -> dict[tuple[Any, ...], int]:
+        """The Z-set of a step; -0.0, which SQL takes for 0.0, is picked apart from it."""
+        found: Counter[tuple[Any, ...]] = Counter()
+        for *row, weight in self._fetch(table):
+            found[tuple(map(comparable, row))] += weight
+        return {row: weight for row, weight in found.items() if weight}
 
     def _select(self, readings: Mapping[Scan, Reading]) -> None:
         """Let scans read only the rows that matter."""
