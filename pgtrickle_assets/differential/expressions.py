@@ -8,11 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pgtrickle_assets.query.plan import Call, Case, Cast, Column, ColumnRef, Expression, Literal
-from pgtrickle_assets.query.rewrite import conjuncts, ref
+from pgtrickle_assets.query.rewrite import NULL_SAFE_EQUALITY, ref
 from pgtrickle_assets.query.types import BOOLEAN, INT64, ColumnType
-
-EQUALITY = "="
-NULL_SAFE_EQUALITY = "is_not_distinct_from"
 
 
 def integer(value: int) -> Literal:
@@ -89,17 +86,6 @@ def or_zero(argument: Expression) -> Expression:
     """`argument`, or zero of its type where it is NULL."""
     condition = Call("is_null", (argument,), BOOLEAN, nullable=False)
     return Case(((condition, zero(argument.type)),), argument, argument.type, nullable=False)
-
-
-def equalities(condition: Expression | None) -> tuple[tuple[ColumnRef, ColumnRef, bool], ...]:
-    """Pairs of plain columns that `condition` makes equal; the flag says whether NULL equals NULL."""
-    found: list[tuple[ColumnRef, ColumnRef, bool]] = []
-    for part in conjuncts(condition):
-        if isinstance(part, Call) and part.function in (EQUALITY, NULL_SAFE_EQUALITY):
-            left, right = part.args
-            if isinstance(left, ColumnRef) and isinstance(right, ColumnRef):
-                found.append((left, right, part.function == NULL_SAFE_EQUALITY))
-    return tuple(found)
 
 
 def refs(columns: Iterable[Column]) -> tuple[ColumnRef, ...]:

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pgtrickle_assets.differential.derivation import Derivation
-from pgtrickle_assets.differential.expressions import equalities
 from pgtrickle_assets.differential.restrict import restrict
 from pgtrickle_assets.differential.view import View, joined, project, union
 from pgtrickle_assets.query.plan import (
@@ -35,6 +34,7 @@ from pgtrickle_assets.query.rewrite import (
     columns_of,
     conjunction,
     conjuncts,
+    equalities,
     filtered,
     output_ids,
     ref,

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pgtrickle_assets.differential.expressions import EQUALITY, NULL_SAFE_EQUALITY, equalities
 from pgtrickle_assets.differential.view import Rows, View
 from pgtrickle_assets.query.plan import (
     Aggregate,
@@ -31,7 +30,16 @@ from pgtrickle_assets.query.plan import (
     Window,
 )
 from pgtrickle_assets.query.properties import common_partition
-from pgtrickle_assets.query.rewrite import TRUE, IdGenerator, conjunction, output_ids, ref
+from pgtrickle_assets.query.rewrite import (
+    EQUALITY,
+    NULL_SAFE_EQUALITY,
+    TRUE,
+    IdGenerator,
+    conjunction,
+    equalities,
+    output_ids,
+    ref,
+)
 from pgtrickle_assets.query.types import BOOLEAN
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pgtrickle_assets.differential.expressions import equalities
 from pgtrickle_assets.differential.steps import KeyPart, Limits, Restriction, ValueRange
 from pgtrickle_assets.query.plan import (
     Aggregate,
@@ -32,7 +31,7 @@ from pgtrickle_assets.query.plan import (
     children,
 )
 from pgtrickle_assets.query.properties import common_partition
-from pgtrickle_assets.query.rewrite import conjunction, conjuncts, output_ids, walk
+from pgtrickle_assets.query.rewrite import conjunction, conjuncts, equalities, output_ids, walk
 
 Source = tuple[Scan, str]
 """A scan and the name of one of its stored columns."""

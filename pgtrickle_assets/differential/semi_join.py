@@ -21,8 +21,6 @@ from typing import cast
 
 from pgtrickle_assets.differential.derivation import Derivation
 from pgtrickle_assets.differential.expressions import (
-    EQUALITY,
-    NULL_SAFE_EQUALITY,
     add,
     choose,
     greater,
@@ -58,7 +56,16 @@ from pgtrickle_assets.query.plan import (
     Node,
     Scan,
 )
-from pgtrickle_assets.query.rewrite import IdGenerator, columns_of, conjuncts, is_not_null, output_ids, ref
+from pgtrickle_assets.query.rewrite import (
+    EQUALITY,
+    NULL_SAFE_EQUALITY,
+    IdGenerator,
+    columns_of,
+    conjuncts,
+    is_not_null,
+    output_ids,
+    ref,
+)
 from pgtrickle_assets.query.rewrite import filtered as filter_node
 from pgtrickle_assets.query.types import BOOLEAN, INT64
 

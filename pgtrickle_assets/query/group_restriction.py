@@ -30,6 +30,7 @@ from pgtrickle_assets.query.properties import TableKeys, at_most_one_row
 from pgtrickle_assets.query.rewrite import (
     IdGenerator,
     conjuncts,
+    equalities,
     equals,
     project_columns,
     ref,
@@ -57,11 +58,11 @@ class _Together:
     """What is joined to one another, without rows that a join adds.
 
     Attributes:
-        leaves: What is joined.
+        tables: Filtered tables among what is joined.
         equal: Columns that have the same value in every row that comes out.
     """
 
-    leaves: list[Node] = field(default_factory=list[Node])
+    tables: list[Node] = field(default_factory=list[Node])
     equal: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
     def equal_to(self, column: str, more: Iterable[tuple[str, str]] = ()) -> frozenset[str]:
@@ -92,9 +93,9 @@ class _Restriction:
                 left, right = self._joined(node.left, together, more), self._joined(node.right, together, more)
                 return replace(node, left=left, right=right)
             case Join() if node.kind == "left":
-                matching = (*more, *_equalities(conjuncts(node.condition)))
-                right = self.plan(node.right) if isinstance(node.right, Join) else None
-                right = self._joined(node.right, together, matching) if right is None else right
+                matching = (*more, *_equal(node.condition))
+                is_join = isinstance(node.right, Join)
+                right = self.plan(node.right) if is_join else self._joined(node.right, together, matching)
                 return replace(node, left=self._joined(node.left, together, more), right=right)
             case Filter():
                 return replace(node, child=self._joined(node.child, together, more))
@@ -110,48 +111,42 @@ class _Restriction:
         known = {scan.relation for scan in scans(child)}
         for key in node.keys:
             equal = together.equal_to(key.id, more)
-            for leaf in together.leaves:
-                column = next((c for c in leaf.output if c.id in equal and c.type == key.type), None)
-                if column is not None and self._narrows(leaf, column) and not known & _relations(leaf):
-                    known |= _relations(leaf)
-                    child = self._restricted(child, key, leaf, column)
+            for table in together.tables:
+                column = next((c for c in table.output if c.id in equal and c.type == key.type), None)
+                if column is None or known & _relations(table):
+                    continue
+                if at_most_one_row(table, frozenset((column.id,)), self.keys):
+                    known |= _relations(table)
+                    child = self._restricted(child, key, table, column)
         return replace(node, child=child)
 
-    def _narrows(self, leaf: Node, column: Column) -> bool:
-        """Whether a leaf is few rows of a table with one row at most for each value of a column."""
-        return _is_filtered_table(leaf) and at_most_one_row(leaf, frozenset((column.id,)), self.keys)
-
-    def _restricted(self, child: Node, key: Column, leaf: Node, column: Column) -> Node:
-        by, _ = rename_ids(project_columns(leaf, [column]), self.ids)
+    def _restricted(self, child: Node, key: Column, table: Node, column: Column) -> Node:
+        by, _ = rename_ids(project_columns(table, [column]), self.ids)
         return project_columns(Join("inner", child, by, equals(ref(key), ref(by.output[0]))), child.output)
 
 
 def _collect(node: Node, together: _Together) -> None:
     match node:
         case Join() if node.kind == "inner":
-            together.equal += _equalities(conjuncts(node.condition))
+            together.equal += _equal(node.condition)
             _collect(node.left, together)
             _collect(node.right, together)
         case Join() if node.kind == "left":
             _collect(node.left, together)
-        case Filter() if not _is_filtered_table(node):
-            together.equal += _equalities(conjuncts(node.predicate))
+        case Filter() | Project() if _is_filtered_table(node):
+            together.tables.append(node)
+        case Filter():
+            together.equal += _equal(node.predicate)
             _collect(node.child, together)
-        case Project() if not _is_filtered_table(node):
+        case Project():
             together.equal += _renamed(node)
             _collect(node.child, together)
         case _:
-            together.leaves.append(node)
+            pass
 
 
-def _equalities(parts: Iterable[Expression]) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
-    for part in parts:
-        if isinstance(part, Call) and part.function == "=":
-            left, right = part.args
-            if isinstance(left, ColumnRef) and isinstance(right, ColumnRef):
-                found.append((left.id, right.id))
-    return found
+def _equal(condition: Expression | None) -> list[tuple[str, str]]:
+    return [(left.id, right.id) for left, right, null_safe in equalities(condition) if not null_safe]
 
 
 def _renamed(node: Project) -> list[tuple[str, str]]:

@@ -34,6 +34,7 @@ from pgtrickle_assets.query.properties import TableKeys, at_most_one_row, common
 from pgtrickle_assets.query.rewrite import (
     columns_of,
     conjuncts,
+    is_equality,
     output_ids,
     project_columns,
     ref,
@@ -119,7 +120,7 @@ def _equal_to_left(node: Join, right: frozenset[str]) -> frozenset[str]:
     """Columns of the right side that the condition sets equal to something that the right side does not decide."""
     found: set[str] = set()
     for part in conjuncts(node.condition):
-        if isinstance(part, Call) and part.function in ("=", "is_not_distinct_from"):
+        if is_equality(part):
             for one, other in (part.args, part.args[::-1]):
                 if isinstance(one, ColumnRef) and one.id in right and not columns_of(other) & right:
                     found.add(one.id)

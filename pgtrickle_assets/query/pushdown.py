@@ -31,6 +31,7 @@ from pgtrickle_assets.query.rewrite import (
     conjuncts,
     disjunction,
     filtered,
+    is_equality,
     output_ids,
     project_columns,
     ref,
@@ -197,7 +198,7 @@ def _join_next(result: Node, todo: list[Node], remaining: list[Expression]) -> t
             columns_of(p) & ids
             and columns_of(p) & have
             and columns_of(p) <= ids | have
-            and (not equality or _is_equality(p))
+            and (not equality or is_equality(p))
             for p in remaining
         )
 
@@ -207,7 +208,3 @@ def _join_next(result: Node, todo: list[Node], remaining: list[Expression]) -> t
     both = have | output_ids(chosen)
     here = [p for p in remaining if columns_of(p) and columns_of(p) <= both]
     return Join("inner", result, chosen, conjunction(here)), [p for p in remaining if p not in here]
-
-
-def _is_equality(part: Expression) -> bool:
-    return isinstance(part, Call) and part.function in ("=", "is_not_distinct_from")

@@ -14,10 +14,10 @@ from pgtrickle_assets.query.types import FLOAT32, FLOAT64, ColumnType
 
 _NAME = re.compile(r'[`"]?\w+[`"]?(\.\w+)?')
 
-
 _FORGETFUL = frozenset(
     ("+", "-", "*", "/", "%", "neg", "abs", "floor", "ceil", "trunc", "round_decimal", "sign_decimal", "||")
 )
+"""Functions of which DuckDB forgets the type over a constant NULL."""
 
 
 class ExpressionWriter:
@@ -43,7 +43,7 @@ class ExpressionWriter:
                 return self._typed(text, expression) if self.dialect == "duckdb" else text
 
     def _typed(self, text: str, call: Call) -> str:
-        """DuckDB forgets the type of functions of any number or text over a constant NULL."""
+        """The text of a call, with its type where DuckDB would forget it."""
         is_forgotten = call.function in _FORGETFUL and any(map(_is_null, call.args))
         return f"CAST({text} AS {self.type_name(call.type)})" if is_forgotten else text
 

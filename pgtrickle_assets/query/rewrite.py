@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeGuard
 
 from pgtrickle_assets.query.plan import (
     Aggregate,
@@ -65,6 +66,8 @@ def ref(column: Column) -> ColumnRef:
     return ColumnRef(column.id, column.type, column.nullable)
 
 
+EQUALITY = "="
+NULL_SAFE_EQUALITY = "is_not_distinct_from"
 TRUE = Literal(True, BOOLEAN)
 FALSE = Literal(False, BOOLEAN)
 
@@ -107,14 +110,30 @@ def negation(expression: Expression) -> Expression:
 
 def equals(left: Expression, right: Expression) -> Expression:
     """`left = right` for operands of one type."""
-    return Call("=", (left, right), BOOLEAN, left.nullable or right.nullable)
+    return Call(EQUALITY, (left, right), BOOLEAN, left.nullable or right.nullable)
 
 
 def not_distinct(left: Expression, right: Expression) -> Expression:
     """`left IS NOT DISTINCT FROM right`; a plain equality where neither side can be NULL."""
     if not left.nullable and not right.nullable:
         return equals(left, right)
-    return Call("is_not_distinct_from", (left, right), BOOLEAN, nullable=False)
+    return Call(NULL_SAFE_EQUALITY, (left, right), BOOLEAN, nullable=False)
+
+
+def is_equality(part: Expression) -> TypeGuard[Call]:
+    """Whether a condition is `left = right` or `left IS NOT DISTINCT FROM right`."""
+    return isinstance(part, Call) and part.function in (EQUALITY, NULL_SAFE_EQUALITY)
+
+
+def equalities(condition: Expression | None) -> tuple[tuple[ColumnRef, ColumnRef, bool], ...]:
+    """Pairs of plain columns that `condition` makes equal; the flag says whether NULL equals NULL."""
+    found: list[tuple[ColumnRef, ColumnRef, bool]] = []
+    for part in conjuncts(condition):
+        if is_equality(part):
+            left, right = part.args
+            if isinstance(left, ColumnRef) and isinstance(right, ColumnRef):
+                found.append((left, right, part.function == NULL_SAFE_EQUALITY))
+    return tuple(found)
 
 
 def is_null(expression: Expression) -> Expression:

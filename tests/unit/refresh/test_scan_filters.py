@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from pgtrickle_assets.differential.expressions import EQUALITY, NULL_SAFE_EQUALITY
 from pgtrickle_assets.query.plan import Column, Join, JoinKind, Node, Scan, UnionAll, Version
-from pgtrickle_assets.query.rewrite import conjunction
+from pgtrickle_assets.query.rewrite import EQUALITY, NULL_SAFE_EQUALITY, conjunction
 from pgtrickle_assets.query.types import INT32
 from pgtrickle_assets.refresh.key_filter import KeyFilter, ScanFilter
 from pgtrickle_assets.refresh.relations import Relations
